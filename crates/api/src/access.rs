@@ -323,7 +323,7 @@ pub struct MySession {
     pub confirmed_until: Option<String>,
 }
 
-/// Permissions within a scope.
+/// Permissions of the caller within a scope.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MyGrant {

@@ -1,4 +1,4 @@
-//! API types of approvals: further people approve the plan of a run (two-person rule).
+//! API types of approvals: people other than the requester approve the plan of a run (two-person rule).
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

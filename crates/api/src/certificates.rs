@@ -188,7 +188,7 @@ pub struct SelectionBody {
     pub filter: Option<CertificateFilter>,
 }
 
-/// The result of a bulk action.
+/// The result of a bulk action: the number of certificates by outcome.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BulkView {
@@ -254,8 +254,8 @@ pub struct RenewMany {
     /// Reason for the renewal, a short text for the log.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub reason: Option<String>,
-    /// Maximum number of renewals to start, for renewals in waves: the certificates created first come first. Certificates that are
-    /// already being renewed do not count.
+    /// Maximum number of renewals to start, for renewals in waves. The certificates that were created earliest are renewed first.
+    /// Certificates that are already being renewed do not count.
     #[cfg_attr(feature = "schemas", schema(minimum = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -577,7 +577,7 @@ pub struct VerifiedView {
     pub not_after: String,
 }
 
-/// A run that is planned or in progress.
+/// A run of a managed certificate that is planned or in progress: its job, state and attempts.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RunView {

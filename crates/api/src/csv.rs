@@ -22,8 +22,7 @@ impl<W: Write> Csv<W> {
         self.out.write_all(b",")
     }
 
-    /// Writes text that may come from other users. If a spreadsheet would execute the text as a formula, it gets a leading
-    /// apostrophe.
+    /// Writes text that may come from other users. A text that a spreadsheet would execute as a formula gets a leading apostrophe.
     ///
     /// # Errors
     /// Fails if the writer fails.

@@ -95,7 +95,7 @@ pub struct ScanView {
     pub answered: u64,
     /// Number of endpoints that differed from the scan before.
     pub changes: u64,
-    /// Number of certificates that this scan saw first.
+    /// Number of certificates that no earlier scan saw.
     pub new_certificates: u64,
     /// Time at which the retention first removed observations of the scan, RFC 3339; null while all are stored. After this time the
     /// scan can no longer be compared.
@@ -126,8 +126,8 @@ pub struct ScanSpecView {
     pub again: bool,
 }
 
-/// The scans to compare, or a time. Without parameters, the newest finished scan is compared with the previous finished scan of the
-/// same targets.
+/// Query parameters that select differences: two scans, or a start time. Without parameters, the newest finished scan is compared
+/// with the previous finished scan of the same targets.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

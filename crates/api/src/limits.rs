@@ -11,7 +11,7 @@ pub struct LimitView {
     /// Key of the configuration, or the name of a built-in value.
     #[cfg_attr(feature = "schemas", schema(example = "limits.caller_per_s"))]
     pub name: String,
-    /// `limit`, `timeout` or `retention`.
+    /// Kind of the value: `limit`, `timeout` or `retention`.
     #[cfg_attr(feature = "schemas", schema(example = "limit"))]
     pub kind: String,
     /// The value: a number, or a list of texts.
@@ -19,7 +19,7 @@ pub struct LimitView {
     pub value: Value,
     /// Unit of a number, such as `seconds`; null for a count.
     pub unit: Option<String>,
-    /// `default`, `file`, `environment` or `built-in`. A built-in value cannot be changed.
+    /// Source of the value: `default`, `file`, `environment` or `built-in`. A built-in value cannot be changed.
     #[cfg_attr(feature = "schemas", schema(example = "default"))]
     pub source: String,
     /// Path of the file, or name of the environment variable; null for other sources.

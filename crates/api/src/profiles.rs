@@ -128,7 +128,7 @@ pub struct ValidityDocument {
     pub backdate_seconds: i64,
 }
 
-/// The allowed names. A kind of name without a rule is not allowed.
+/// The names that certificates of a profile may contain. A kind of name without a rule is not allowed.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -197,7 +197,7 @@ pub struct SuffixDocument {
     pub wildcard_depth_max: u8,
 }
 
-/// Rules for the subject.
+/// Rules for the subject of certificates: the common name, fixed attributes, and use of the requested subject.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -216,7 +216,7 @@ pub struct SubjectDocument {
     pub application_identities: bool,
 }
 
-/// Source of the common name.
+/// Source of the common name in the subject of a certificate.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -252,7 +252,7 @@ pub enum KeyUsageDocument {
     DecipherOnly,
 }
 
-/// Presence of the must-staple extension.
+/// Presence of the must-staple extension (RFC 7633) in certificates.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -281,7 +281,7 @@ pub struct UrlsDocument {
     pub issuer: bool,
 }
 
-/// A predefined set of rules.
+/// A predefined set of rules for the certificates of a profile.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]

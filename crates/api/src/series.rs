@@ -13,7 +13,7 @@ pub struct SeriesQuery {
     /// Length of an interval: `hour` (stored for 100 days) or `day` (UTC; stored for five years); `hour` when absent.
     #[cfg_attr(feature = "schemas", param(example = "hour"))]
     pub step: Option<String>,
-    /// Time in the first interval, RFC 3339. When absent, the series begins 48 hours or 90 days ago.
+    /// Time in the first interval, RFC 3339. When absent, the series begins 48 hours ago (`hour`) or 90 days ago (`day`).
     pub from: Option<String>,
     /// Time in the last interval, RFC 3339; now when absent.
     pub to: Option<String>,

@@ -222,7 +222,7 @@ impl Authority {
         &self.inner.counters
     }
 
-    /// Returns counters since this process opened the certification authority.
+    /// Returns the authority's counters since startup, for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.inner.counters.figures(self.inner.responders.answered())
@@ -241,7 +241,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Rejects a base URL that clients could not fetch: certificates contain the URL for years.
+/// Rejects a base URL that clients could not fetch. Issued certificates contain this URL and cannot be changed.
 fn check_base_url(text: &str) -> Result<(), OpenError> {
     let refuse = |reason| Err(OpenError::BaseUrl { text: text.to_owned(), reason });
     let Ok(uri) = text.parse::<http::Uri>() else { return refuse("not a URL") };

@@ -72,7 +72,7 @@ pub struct ChangeDifference {
 }
 
 impl ChangePlan {
-    /// Returns every field in the order of the encoding.
+    /// Returns all fields of the plan, in the order of its canonical encoding.
     #[must_use]
     pub fn fields(&self) -> Vec<ChangeField> {
         let field = |name: &str, values: Vec<String>| ChangeField { name: name.to_owned(), values };
@@ -116,7 +116,7 @@ impl ChangePlan {
     }
 }
 
-/// Returns the values of a document by JSON pointer, each as JSON. An empty object or list counts as a value.
+/// Returns the JSON text of each value in a document, keyed by JSON pointer. An empty object or list counts as a value.
 fn leaves(document: &Value) -> BTreeMap<String, String> {
     fn walk(pointer: String, value: &Value, out: &mut BTreeMap<String, String>) {
         match value {
@@ -146,17 +146,17 @@ fn leaves(document: &Value) -> BTreeMap<String, String> {
 pub struct ProposedChange {
     /// The action, such as `profile.put`.
     pub action: String,
-    /// The object of the change.
+    /// The object of the change, such as `profile/vip`.
     pub object: String,
     /// Profiles that require approval and depend on the object; empty if the change affects every profile that requires approval.
     pub profiles: Vec<String>,
     /// Number of people who must approve the change.
     pub needed: u32,
-    /// Revision of the object on which the change is based.
+    /// Revision of the object on which the change is based; `None` for a new object.
     pub revision: Option<i64>,
-    /// The object before the change.
+    /// The object before the change, without secrets; `None` for a new object.
     pub before: Option<Value>,
-    /// The object after the change.
+    /// The object after the change, without secrets; `None` for a deletion.
     pub after: Option<Value>,
     /// The change itself as JSON, including secrets.
     pub content: Zeroizing<String>,
@@ -189,7 +189,7 @@ pub struct PendingChange {
     pub decided_at_us: Option<i64>,
     /// Note of the decision, or the reason why the change is void.
     pub note: Option<String>,
-    /// Actors that approved the change; filled only if a single change is read.
+    /// Actors that approved the change. Empty in lists; filled only by [`Authority::pending_change`].
     pub approvers: Vec<String>,
 }
 
@@ -225,7 +225,7 @@ pub enum ChangeError {
     /// The change is already decided or expired.
     #[error("the change is already {0}")]
     Over(&'static str),
-    /// The approver requested the change.
+    /// The approver is the person who requested the change. Another person must approve it.
     #[error("{0} requested this change and is the same person as you: another person must approve it")]
     OwnRequest(String),
     /// The approver already approved the change.

@@ -11,17 +11,17 @@ pub struct Figures {
     pub issued: u64,
     /// Number of requests with a repeated idempotency key, for which the certificate of the first request was returned.
     pub repeated: u64,
-    /// Number of rejected requests.
+    /// Number of certificate requests that were rejected, so that only a different request can succeed.
     pub refused: u64,
     /// Number of requests that failed for another reason, such as the database or a key.
     pub failed: u64,
-    /// Number of requests between the policy check and the commit.
+    /// Number of issuance requests in progress: after the policy check and before the database commit.
     pub issuing: u64,
-    /// Number of requests that are signed and wait for their commit. They are included in `issuing`.
+    /// Number of signed certificates that wait for their database commit. Included in `issuing`.
     pub storing: u64,
     /// Number of certificates whose revocation status was changed by this process.
     pub revoked: u64,
-    /// Number of CRLs created by this process, without deltas.
+    /// Number of CRLs created by this process; delta CRLs are not counted.
     pub crls: u64,
     /// Number of OCSP responses from the cache.
     pub ocsp_kept: u64,

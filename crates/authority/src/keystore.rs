@@ -86,7 +86,7 @@ pub enum KeyStoreError {
     Provider {
         /// Name of the provider that failed.
         name: String,
-        /// The last error.
+        /// Error of the last attempt.
         error: SignError,
     },
     /// An error of the database.
@@ -134,7 +134,7 @@ pub struct RotationResult {
     pub failed: Vec<String>,
     /// Number of values still encrypted under another master key. At 0 the old master key may be removed.
     pub remaining: u64,
-    /// Numbers of values by column.
+    /// Numbers of re-wrapped and remaining values, one entry per column.
     pub columns: Vec<RotatedColumn>,
 }
 
@@ -342,8 +342,8 @@ impl KeyStore {
         self.unseal(&self.usable(id).await?)
     }
 
-    /// Returns signers for these keys without the cache, read in one statement. Each result is a signer or an error. Keys that do
-    /// not exist or are blocked are omitted.
+    /// Returns signers for several keys. Reads all of them in one database statement and bypasses the cache. Each result is a
+    /// signer or an error. Keys that do not exist or are blocked are omitted.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -1,5 +1,5 @@
-//! Tables of the operations of each protocol: methods, path and required authentication. The protocols dispatch requests with these
-//! tables, or are checked against them.
+//! Tables of the operations of each protocol: methods, path and required authentication. Some protocols dispatch requests with
+//! these tables; others are checked against them.
 
 use coded::named;
 
@@ -10,12 +10,12 @@ named! {
         Anybody => "anybody",
         /// A signature with the key in the request. The request must also meet the profile's conditions for a new account.
         NewAccountKey => "the key of a new account",
-        /// A signature by the account.
+        /// A signature with the key of a valid ACME account.
         Account => "the account",
         /// A signature by the account to which the resource belongs.
         OwnAccount => "the account that owns the object",
-        /// A signature with the key of the certificate, by the account that ordered it, or by an account that is authorized for
-        /// every name.
+        /// A signature with the key of the certificate, or by an account that ordered the certificate or is authorized for all its
+        /// names.
         RevokingKey => "the key of the certificate, its account, or proof of control of every name",
         /// A client certificate or an enrolment password.
         Enrolment => "an enrolment password or a client certificate",

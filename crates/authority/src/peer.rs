@@ -9,8 +9,8 @@ use crate::client_certificate::PresentedChain;
 pub struct Peer {
     /// Address of the client. It comes from the socket, or from the header of a proxy that the configuration trusts.
     pub address: IpAddr,
-    /// Certificate chain that the client presented. [`ClientCertificates::verify`](crate::ClientCertificates::verify) returns its
-    /// contents.
+    /// Certificate chain that the client presented. Only [`ClientCertificates::verify`](crate::ClientCertificates::verify) can read
+    /// its contents.
     pub client_certificate: Option<PresentedChain>,
     /// Exporter value of the connection for `tls-exporter` channel binding (RFC 9266), 32 bytes.
     pub channel_binding: Option<[u8; 32]>,

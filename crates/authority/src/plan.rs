@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub struct IssuancePlan {
     /// Object of the plan: `certificate/UUID` or `enrolment/UUID`.
     pub object: String,
-    /// Requested names as text, in their order.
+    /// Requested names as text, in the order of the request.
     pub names: Vec<String>,
     /// Requested subject as text; `None` for the subject of the profile.
     pub subject: Option<String>,
@@ -23,7 +23,7 @@ pub struct IssuancePlan {
     pub profile: String,
     /// Stored version of the profile; `None` if no such profile is stored.
     pub profile_version: Option<DocumentVersion>,
-    /// Name of the issuer.
+    /// Name of the issuer, which is external or this server's own certification authority.
     pub issuer: String,
     /// Stored version of the issuer's configuration; `None` for a CA of this server.
     pub issuer_version: Option<DocumentVersion>,
@@ -71,20 +71,20 @@ pub struct DocumentVersion {
 /// One field of a plan, as shown to people and as encoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlanField {
-    /// Name of the field.
+    /// Name of the field in the encoding, such as `names` or `profile_version`.
     pub name: &'static str,
-    /// Values of the field; empty where the plan does not determine them.
+    /// Values of the field; empty if the plan does not specify the field.
     pub values: Vec<String>,
 }
 
 /// A field that differs between two plans.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlanDifference {
-    /// Name of the field.
+    /// Name of the field in the encoding, such as `names` or `profile_version`.
     pub name: &'static str,
     /// Values in the earlier plan.
     pub before: Vec<String>,
-    /// Values in this plan.
+    /// Values in the later plan.
     pub after: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl DocumentVersion {
 }
 
 impl IssuancePlan {
-    /// Returns every field in the order of the encoding. The encoding, the display and the differences all use this list.
+    /// Returns all fields in the order of the encoding. The encoding, the display and the differences all use this list.
     #[must_use]
     pub fn fields(&self) -> Vec<PlanField> {
         let field = |name, values| PlanField { name, values };
@@ -137,7 +137,7 @@ impl IssuancePlan {
         encoded(ISSUANCE_PLAN, fields.iter().map(|field| (field.name, field.values.as_slice())))
     }
 
-    /// Returns the SHA-256 of the encoding, to which an approval refers.
+    /// Returns the SHA-256 of the plan's canonical encoding. Approvals refer to the plan by this hash.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         sha256(&self.encoded())

@@ -270,7 +270,8 @@ impl Document {
         response
     }
 
-    /// Returns whether the client has the current version (RFC 9110 section 13.2.2): an entity tag takes precedence over the date.
+    /// Returns whether the client's cached copy of the document is current (RFC 9110 section 13.2.2): an entity tag takes
+    /// precedence over the date.
     fn is_known(&self, asked: &HeaderMap) -> bool {
         if let Some(tags) = asked.get(header::IF_NONE_MATCH) {
             let matches = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag;

@@ -25,7 +25,7 @@ impl Progress {
     }
 }
 
-/// Returns whether the person is one of the actors, whichever login method each used.
+/// Returns whether the person is the same as one of these actors, even if they used different login methods.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -20,8 +20,8 @@ use crate::tables::{IssuedFilter, MatchCounts, RevocationFields, RevocationTarge
 /// Maximum number of certificate identifiers in one revocation.
 pub const IDS_MAX: usize = 10_000;
 
-/// Maximum number of certificates for which a revocation writes one audit event and one outbox event each. Above this number, it
-/// writes one event for the whole revocation, and the revoked certificates contain the identifier of the revocation.
+/// Maximum number of certificates for which a revocation writes one audit event and one outbox event per certificate. Above this
+/// number, it writes one event for the whole revocation, and each revoked certificate contains the identifier of the revocation.
 pub const REPORTED_EACH_MAX: u64 = 10_000;
 
 /// Maximum seconds by which a revocation date may precede the current time. No certificate of this CA is older.
@@ -132,7 +132,7 @@ pub enum CertificateStatus {
     Revoked {
         /// Revocation date in the CRL.
         at: UnixTime,
-        /// Revocation reason.
+        /// Revocation reason (RFC 5280 section 5.3.1).
         reason: Reason,
         /// Time since when the key is suspected to be compromised.
         invalid_since: Option<UnixTime>,

@@ -1,4 +1,4 @@
-//! Compiles the source of crate `batch` with a model of the instructions.
+//! Compiles the source of crate `batch` with a software model of the AVX-512 instructions.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(batch_model)");

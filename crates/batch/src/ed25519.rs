@@ -1,4 +1,4 @@
-//! Ed25519 keys, nonces and jobs.
+//! Ed25519 keys, nonces and jobs for signatures in batches.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ pub(crate) const STACK: usize = 32 * 1024;
 
 /// The nonce scalars r of all lanes, limb by limb.
 pub(crate) type Scalars = [[u64; LANES]; LIMBS];
-/// The output of each lane, or `None` where a check failed.
+/// The output of each lane, R or S, 32 bytes; `None` where a check failed.
 pub(crate) type Commitments = [Option<[u8; 32]>; LANES];
 
-/// A private key. Wiped when dropped, and omitted from debug output.
+/// An Ed25519 private key, prepared for batch signatures. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Ed25519Key {
     /// s, used to compute signatures.

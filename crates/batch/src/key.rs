@@ -12,10 +12,10 @@ pub const OCTETS: usize = 256;
 /// Bytes of stack that are wiped after an operation on secrets: several times the needed amount, which depends on the compiler.
 pub(crate) const STACK: usize = 128 * 1024;
 
-/// An RSA private key operation.
+/// Input of one RSA private-key operation: the key and a number.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// The private key.
+    /// Key whose private exponent is applied to `input`.
     pub key: &'a Key,
     /// Input, big-endian and below the modulus.
     pub input: &'a [u8; OCTETS],
@@ -47,7 +47,7 @@ pub struct Parts<'a> {
     pub coefficient: &'a [u8],
 }
 
-/// A private key. Wiped when dropped, and omitted from debug output.
+/// An RSA-2048 private key with precomputed values. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Key {
     /// Values of p, then of q.
@@ -143,7 +143,7 @@ impl Side {
     }
 }
 
-/// Returns half of 2^(64·`WORDS`): it is below every odd number whose highest bit is set.
+/// Returns 2^(64·`WORDS` - 1), which is below every odd number whose highest bit is set.
 fn half<const WORDS: usize>() -> [u64; WORDS] {
     std::array::from_fn(|word| if word + 1 == WORDS { 1 << 63 } else { 0 })
 }

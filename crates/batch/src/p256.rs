@@ -17,7 +17,7 @@ const R: usize = LIMBS * number::BITS;
 /// Bytes of stack that are wiped after signatures: more than twice the needed amount.
 pub(crate) const STACK: usize = 40 * 1024;
 
-/// The outcome of one signature.
+/// The result of one signature: the signature, or the reason why there is none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignatureOutcome {
     /// The signature: r and s, big-endian, 32 bytes each.
@@ -28,7 +28,7 @@ pub enum SignatureOutcome {
     Faulty,
 }
 
-/// A private key. Wiped when dropped, and omitted from debug output.
+/// A P-256 private key, prepared for batch signatures. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct P256Key {
     /// d·R modulo n, used to compute signatures.

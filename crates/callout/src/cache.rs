@@ -11,7 +11,7 @@ const CLIENTS_MAX: usize = 1_024;
 /// Lifetime of an unused client in the cache.
 const CLIENT_LIFE: Duration = Duration::from_secs(3_600);
 
-/// Cached clients, by identity and revision of their configuration.
+/// Cached clients, by ID and revision of their configuration.
 #[derive(Debug)]
 pub struct ClientCache<C>(HashMap<(Uuid, i64), (C, Instant)>);
 
@@ -22,7 +22,7 @@ impl<C> Default for ClientCache<C> {
 }
 
 impl<C: Clone> ClientCache<C> {
-    /// Returns the cached client of this identity and revision.
+    /// Returns the cached client of the configuration with this ID and revision.
     pub fn get(&mut self, of: (Uuid, i64)) -> Option<C> {
         let (client, used) = self.0.get_mut(&of)?;
         *used = Instant::now();

@@ -150,7 +150,7 @@ impl Databases {
 }
 
 impl DatabaseSession {
-    /// Returns the session for reuse.
+    /// Makes the session available for reuse, instead of closing its connection.
     pub fn keep(self) {
         if !self.session.is_closed() {
             self.sessions.idle.lock().push((self.session, Instant::now()));

@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Creates a client in its own network namespace, in which all clients are `user`.
+    /// Creates a client in its own network namespace. All clients of this namespace have the user name `user`.
     pub fn confined(address: SocketAddr, user: Arc<str>) -> Self {
         let hangup = HangupSignal::default();
         Self { address, user: Some(user), credential: Credential::None, confined: true, hangup }
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the client is on this machine and can reach its loopback addresses without the proxy.
+    /// Returns whether the client is on this machine and can reach the machine's loopback addresses without the proxy.
     pub fn is_here(&self) -> bool {
         !self.confined && self.ip().is_loopback()
     }

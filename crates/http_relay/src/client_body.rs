@@ -23,7 +23,7 @@ pub struct ClientBody {
 }
 
 impl ClientBody {
-    /// Takes the body of `request`. `limit` is the timeout for reading the rest after a drop.
+    /// Replaces the body of `request` with a [`ClientBody`]. `limit` is the timeout for reading the remaining bytes after a drop.
     pub fn of(request: Request<Incoming>, tasks: &ServiceTasks, limit: Duration) -> Request<Self> {
         let rest = (!request.headers().contains_key(EXPECT)).then(|| (tasks.clone(), limit));
         request.map(|inner| Self { inner: Some(inner), rest })

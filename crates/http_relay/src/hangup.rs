@@ -1,4 +1,4 @@
-//! Detects that a client has closed its connection, while nothing reads from it.
+//! Detects that a client has closed its connection, while nothing reads from the connection.
 
 use std::future::pending;
 use std::io;

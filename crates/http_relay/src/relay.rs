@@ -26,7 +26,7 @@ pub enum RelayEnd {
     Broken(io::Error),
 }
 
-/// Counters of relayed bytes.
+/// Counters of relayed bytes, one for each direction.
 #[derive(Clone, Debug)]
 pub struct ByteCounters {
     /// Bytes from the client.

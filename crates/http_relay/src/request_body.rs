@@ -16,7 +16,7 @@ use super::access_log::Tee;
 use super::client_body::ClientBody;
 use super::stall::{ResponseTimer, UploadTimer};
 
-/// Maximum bytes of all kept bodies together. Further bodies are not kept.
+/// Maximum bytes of all bodies together that are kept in memory for retries. Further bodies are not kept.
 const KEPT_OCTETS_MAX: usize = 64 << 20;
 static KEPT_OCTETS: Semaphore = Semaphore::const_new(KEPT_OCTETS_MAX);
 
@@ -37,7 +37,7 @@ pub struct RequestBody {
     upload: UploadTimer,
     /// Function that removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
-    /// The whole body, instead of `body`.
+    /// The whole body, if it was read in advance. Replaces `body`.
     kept: Option<BufferedBody>,
 }
 
@@ -92,7 +92,7 @@ impl RequestBody {
         Ok(self.kept.is_some())
     }
 
-    /// Returns the body if it was kept.
+    /// Returns the body if it is in memory: after [`Self::keep`], [`Self::buffer`] or [`Self::replace`].
     pub fn kept(&self) -> Option<&Bytes> {
         self.kept.as_ref().map(|kept| &kept.data)
     }

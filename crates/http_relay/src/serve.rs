@@ -59,7 +59,7 @@ pub enum Websockets {
 pub enum Served {
     /// The connection closed after its last response.
     Closed,
-    /// The client broke the connection or the protocol.
+    /// The client broke the connection or violated the protocol.
     Broken(hyper::Error),
     /// The connection was cut off at the end of the shutdown.
     CutOff,

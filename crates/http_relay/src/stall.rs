@@ -91,8 +91,8 @@ pub struct ResponseGuard(Arc<UploadState>);
 #[derive(Debug)]
 pub struct ResponseTimer {
     known: Arc<UploadState>,
-    /// Timeout of waiting for the client, in case nothing reads its body. While the body is read, its own timeout ends the request
-    /// earlier.
+    /// Maximum wait for the client, for a request whose body is not being read. While the body is read, the body's own timeout ends
+    /// the request earlier.
     client: Duration,
 }
 
@@ -162,7 +162,7 @@ impl ResponseTimer {
             if until <= now {
                 return;
             }
-            // Check again before any turn that starts meanwhile can have exceeded its limit.
+            // A turn that starts during this sleep cannot exceed its limit before the next check.
             tokio::time::sleep_until(until.min(now + limit)).await;
         }
     }
@@ -235,7 +235,7 @@ mod tests {
         let mut late = pin!(upload.awaited().late(ANSWER));
         for _ in 0..20 {
             let client = async {
-                // No data arrives at first, and then some.
+                // No data arrives at first. Some data arrives later.
                 let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
                 assert!(waited.is_err());
                 upload.over();

@@ -34,7 +34,7 @@ impl ConditionStart {
             match since {
                 Some(since) if since.elapsed() >= limit => return,
                 Some(since) => tokio::time::sleep_until(since + limit).await,
-                // The condition cannot have held for `limit` earlier.
+                // The condition does not hold now, so it cannot have held for `limit` before this sleep ends.
                 None => tokio::time::sleep(limit).await,
             }
         }

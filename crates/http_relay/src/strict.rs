@@ -21,7 +21,7 @@ const NO_MESSAGE: u8 = 0;
 /// Maximum bytes that are read while an upgrade is undecided.
 const HELD_OCTETS: usize = 8 << 10;
 
-/// State of a connection's exchanges, shared with its stream.
+/// State of the requests and responses on a connection, shared with the connection's stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchanges(Arc<Mutex<ExchangesState>>);
 
@@ -153,8 +153,8 @@ fn refused(ambiguous: FramingAmbiguity) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, ambiguous)
 }
 
-/// A client's connection. Requests are checked by [`Reading`]. Responses get the trailers that the HTTP library omits, because they
-/// were not announced or not requested.
+/// A client's connection. [`Reading`] checks the requests. The HTTP library omits trailers that were not announced or not
+/// requested; this stream adds them to the responses.
 #[derive(Debug)]
 pub(crate) struct ClientStream<S> {
     stream: S,

@@ -32,7 +32,7 @@ pub struct Origin {
     /// Whether clients send requests with absolute URLs to the proxy, rather than through CONNECT or SOCKS5.
     pub in_full: bool,
     /// Whether the clients of this origin may reach addresses of this machine. Part of the pool's key, so that a connection for
-    /// such a client never serves another.
+    /// such a client never serves a client without this permission.
     pub may_be_here: bool,
 }
 

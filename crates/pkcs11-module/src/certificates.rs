@@ -106,9 +106,9 @@ impl Files {
         Self { folders, unreadable: HashSet::new() }
     }
 
-    /// Returns the current certificates by name. Unchanged files are not read again. For an unreadable file the previous
-    /// certificate is kept, or the one in `before`, which a parent process could read. Errors are reported once, except for a file
-    /// that only the parent process could read.
+    /// Returns the current certificates by name. Unchanged files are not read again. An unreadable file keeps its previous
+    /// certificate. Without a previous one, it gets the certificate in `before`, which a parent process has read. Errors are
+    /// reported once, except for a file that only the parent process could read.
     ///
     /// # Errors
     /// The error of a directory. Nothing is changed then.

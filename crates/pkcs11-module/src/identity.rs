@@ -27,7 +27,7 @@ pub(crate) struct Presented {
 
 /// The newest readable client identity.
 ///
-/// Without a lock: in a forked process the lock might be held by a thread that does not exist there.
+/// Uses no lock, because in a forked process the lock might be held by a thread that does not exist there.
 #[derive(Debug)]
 pub(crate) struct Identity(ArcSwap<Presented>);
 

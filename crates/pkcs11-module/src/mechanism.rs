@@ -69,7 +69,7 @@ pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 15] = [
 ];
 
 impl Mechanism {
-    /// Returns the mechanism for a number and its parameter.
+    /// Returns the mechanism for a PKCS#11 mechanism number and its parameter.
     ///
     /// # Errors
     /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`. PSS needs the same hash for the message and for MGF1, and a salt
@@ -136,7 +136,7 @@ impl Mechanism {
         InputMode::Hash(Context::new(algorithm))
     }
 
-    /// Returns the key service's scheme, and the input for it, for a digest, a DigestInfo or a message.
+    /// Converts a digest, a DigestInfo or a message to the key service's scheme and the input for this scheme.
     ///
     /// # Errors
     /// `CKR_DATA_INVALID` for an invalid DigestInfo, `CKR_DATA_LEN_RANGE` for a digest of a wrong length or a message that is too
@@ -207,7 +207,7 @@ pub(crate) fn signature_octets(kind: KeyType) -> usize {
     }
 }
 
-/// Converts a signature of the key service to PKCS#11's encoding. `None` if it cannot be from this key.
+/// Converts a signature of the key service to PKCS#11's encoding. `None` if a key of this type cannot have made the signature.
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
         KeyType::P256 | KeyType::P384 | KeyType::P521 => ecdsa_der_to_fixed(&signature, order_len(kind)),

@@ -112,7 +112,7 @@ impl Module {
         Ok(())
     }
 
-    /// Returns the number of sessions, and of read-write sessions.
+    /// Returns the number of all sessions, and the number of read-write sessions.
     pub(crate) fn session_count(&self) -> (usize, usize) {
         self.sessions.count()
     }
@@ -270,7 +270,7 @@ impl Module {
         Ok(Output::Octets(encoded))
     }
 
-    /// Returns the service. The first signature starts it.
+    /// Returns the client of the key service, and starts it for the first signature.
     fn service(&self) -> Outcome<Arc<Service>> {
         let mut service = locked(&self.service);
         if let Some(started) = &*service {

@@ -1,6 +1,6 @@
 //! The module of this process. Threads, connections and locks do not survive a fork. So a forked process must call C_Initialize
-//! itself (PKCS#11 2.40 base, section 5.4); until then the module is not initialized there. The parent's state is leaked: dropping
-//! it would wait for threads that do not exist.
+//! itself (PKCS#11 2.40 base, section 5.4); until then, the module is not initialized in this process. The state of the parent is
+//! leaked, because dropping it would wait for threads that do not exist.
 
 use std::path::PathBuf;
 use std::process;

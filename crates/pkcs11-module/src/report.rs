@@ -33,7 +33,7 @@ impl ThrottledMessage {
         Self { said: AtomicU64::new(0), pause_s }
     }
 
-    /// Writes the message, unless one of this kind was written within its pause.
+    /// Writes the message, unless a message of this kind was written less than `pause_s` seconds ago.
     pub(crate) fn say(&self, what: impl Display) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let said = self.said.load(Ordering::Relaxed);

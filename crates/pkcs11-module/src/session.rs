@@ -85,7 +85,7 @@ impl Sessions {
         locked(&self.0).open.clear();
     }
 
-    /// Returns the number of sessions, and of read-write sessions.
+    /// Returns the number of all sessions, and the number of read-write sessions.
     pub(crate) fn count(&self) -> (usize, usize) {
         let open: Vec<Arc<Mutex<Session>>> = locked(&self.0).open.values().cloned().collect();
         (open.len(), open.iter().filter(|session| locked(session).may_write).count())

@@ -28,7 +28,7 @@ pub(super) struct AuditedDecision {
     event: AuditEvent,
     /// ID that the event of the decision and the event of the outcome have in common.
     id: Arc<str>,
-    /// Decisions of hooks about the response, which the event of the outcome includes.
+    /// Decisions of hooks about the response, for the outcome event.
     of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
@@ -59,7 +59,7 @@ impl Lasting for Outcome {
 }
 
 impl AuditedDecision {
-    /// Describes a request that arrived on the connection `way`.
+    /// Creates the decision event of a request that arrived on the connection `way`.
     pub(super) fn request<B>(
         request: &Request<B>,
         way: &ConnectionContext,
@@ -82,8 +82,8 @@ impl AuditedDecision {
         self
     }
 
-    /// Describes a connection to `target` for the host `name`. `kind` is the event: `tunnel`, `session` (of a database) or
-    /// `connection` (refused).
+    /// Creates the decision event of a connection to `target` for the host `name`. `kind` is the event kind: `tunnel`, `session`
+    /// (of a database) or `connection` (refused).
     pub(super) fn connection(
         kind: &'static str,
         client: &Client,

@@ -23,7 +23,7 @@ pub(crate) struct ClientBuckets<K, const N: usize> {
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static, const N: usize> ClientBuckets<K, N> {
-    /// Creates buckets that start full and refill at these rates.
+    /// Creates token buckets that are full for each new client and refill at `rates`.
     pub(crate) fn new(rates: [Rate; N]) -> Self {
         let refilled = rates.iter().map(|rate| rate.refill_time()).max().unwrap_or_default();
         let clients = BoundedMap::builder(CLIENTS_MAX)

@@ -65,7 +65,7 @@ impl Proxy {
                 self.serve_http2(stream, way).await;
             }
             Opening::Socks | Opening::Other => {
-                // Without a name, an address that is in no list gets the default action.
+                // Without a host name, an address that no rule lists gets the default action.
                 let action = self.action_of(&target, &target.name).await;
                 if action == Action::Tunnel {
                     return self.tunnel(stream, &target, &target.name, &client).await;

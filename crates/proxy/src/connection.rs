@@ -81,7 +81,7 @@ impl Proxy {
                     Some((opening, stream)) => {
                         let reached = ProxyEndpoint { at, by_tls: true };
                         tokio::select! {
-                            // Checked first: the certificate must be checked for revocation before the client is served.
+                            // Polled before the connection is served, so that a client with a revoked certificate is never served.
                             biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
                             end = Box::pin(self.serve_by_protocol(opening, stream, client, reached, silence)) => end,
@@ -141,7 +141,7 @@ impl Proxy {
         if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
     }
 
-    /// Detects the protocol of the client's first bytes, within the timeout.
+    /// Reads the client's first bytes and detects their protocol. Returns `None` on a read error or a timeout.
     async fn opening<S>(
         &self,
         stream: S,

@@ -1,4 +1,4 @@
-//! Context of a client's connection.
+//! Data that all requests of a client's connection share: client, origin, mirrored certificate.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::mint::MirrorTemplate;
 
-/// Context that all requests of a connection share.
+/// Data that all requests of a client's connection share.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) origin: Arc<Origin>,

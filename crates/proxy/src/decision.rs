@@ -27,8 +27,8 @@ impl Proxy {
         rules.action_at_addresses(name, &addresses, target.port)
     }
 
-    /// Returns whether a connection is tunneled before the client sends anything. For a redirected connection, only its address
-    /// counts.
+    /// Returns whether a connection is tunneled before the client sends anything. For a redirected connection, only the address
+    /// decides.
     pub(super) async fn is_tunnelled_immediately(&self, target: &Target) -> bool {
         match target.redirected {
             true => self.rules.now().names.of_target(target) == Some(Action::Tunnel),

@@ -1,4 +1,4 @@
-//! Destinations as rules name them: names, addresses and networks, with or without a port.
+//! Destination patterns of rules: names, addresses and networks, with or without a port.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -70,7 +70,7 @@ fn parse_network(text: &str) -> Option<IpNet> {
     (network.trunc() == network).then_some(network)
 }
 
-/// Values of rules by network and port.
+/// Map from a network and a port to the value of a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks<T> {
     values: HashMap<(IpNet, Option<u16>), T>,
@@ -89,7 +89,7 @@ impl<T> Networks<T> {
         self.values.len() >= NETWORKS_MAX
     }
 
-    /// Adds a value. Returns false if the network and port already have one.
+    /// Adds a value. Returns false if the network and port already have a value.
     pub(crate) fn insert(&mut self, network: IpNet, port: Option<u16>, value: T) -> bool {
         if !self.lengths.contains(&network.prefix_len()) {
             self.lengths.push(network.prefix_len());

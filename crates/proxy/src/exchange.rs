@@ -81,7 +81,7 @@ impl Proxy {
         });
         let mut judged = None;
         let authority = authority_of(&request);
-        // The decision comes first: nothing is resolved or dialled for a request that is denied or held.
+        // The policy decides first: nothing is resolved or dialled for a request that is denied or held.
         let admitted = match &authority {
             Ok((_, host)) => {
                 self.admit_or_hold(&mut rules, way, &request, host, (&mut began, &mut entry)).await
@@ -301,7 +301,7 @@ impl Proxy {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
                     entry.credential(one.name());
-                    // The trace ID of a stored credential is the ID of its version. A leased credential has no trace ID.
+                    // The trace ID of a stored credential is its version ID. A leased credential has no trace ID.
                     let version = one.version().filter(|_| !one.is_leased());
                     let version = version.and_then(|version| version.parse::<Uuid>().ok());
                     version.iter().for_each(|id| entry.link(TraceParent::of_object(id.as_u128())));
@@ -431,7 +431,6 @@ impl Proxy {
     }
 }
 
-/// Context of a request during its exchange.
 struct ExchangeContext<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a MatchedRules>,

@@ -72,7 +72,7 @@ pub(super) struct Refused {
 /// Reason why a request is not admitted now.
 pub(super) enum NotAdmitted {
     Refused(Box<Refused>),
-    /// A rule of the policy holds the request until a person approves or rejects it.
+    /// A policy rule holds the request until a person approves or rejects the request.
     Held(Box<HoldOrder>),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct HoldOrder {
     pub(super) hold_for: Duration,
     /// The rule that holds the request.
     pub(super) rule: Option<Arc<str>>,
-    /// The refusal if the request is not approved; its status and texts are set when the hold ends.
+    /// The refusal that the client gets without an approval; its status and texts are set when the hold ends.
     pub(super) refusal: Box<Refused>,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Foreseen {
     pub(super) credentials: Vec<String>,
 }
 
-/// Client and destination of a decision, for error pages and logs.
+/// Client and destination of a request or connection, for policy decisions, error pages and logs.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     client: &'a Client,
@@ -130,8 +130,8 @@ struct Subject<'a> {
 }
 
 impl Proxy {
-    /// Decides about a request, before anything is resolved or dialled. `approval` is the approval of this request, if it was
-    /// held.
+    /// Decides about a request, before anything is resolved or dialled. `approval`: the approval of this request; `None` if the
+    /// request was not held.
     pub(super) fn admit(
         &self,
         rules: &RuleSet,
@@ -177,7 +177,8 @@ impl Proxy {
         }
     }
 
-    /// Decides about a tunnel to `target` for the host `name`. `approval` is the approval of this tunnel, if it was held.
+    /// Decides about a tunnel to `target` for the host `name`. `approval`: the approval of this tunnel; `None` if the tunnel was
+    /// not held.
     pub(super) fn judge_tunnel(
         &self,
         client: &Client,

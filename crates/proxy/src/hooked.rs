@@ -1,4 +1,5 @@
-//! Calls the hooks for requests, responses and tunnels: metrics, audit, and the response to a client if a hook ends the request.
+//! Calls the hooks for requests, responses and tunnels. Records their decisions in metrics and the audit log, and responds to the
+//! client if a hook ends the request.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The task that renews the leases of identities, and revokes the leases of stopped identities.
+//! The task that renews the leases of identities, and revokes leases whose identities have lost their right to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::requests::{LiveRules, RuleSet};
 /// Maximum wait for the revocation of all leases when the proxy stops.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// The leases of a running proxy, and their task.
+/// The leases of a running proxy, and the task that renews and revokes them.
 pub(crate) struct LeaseKeeper {
     leases: IdentityLeases,
     stop: CancellationToken,
@@ -22,7 +22,7 @@ pub(crate) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Starts the task. The current rules decide which identity has a lease.
+    /// Starts the task. The current rules decide which identity may have a lease.
     pub(crate) fn start(leases: IdentityLeases, rules: LiveRules) -> Self {
         let stop = CancellationToken::new();
         let is_entitled = move |identity: &str, role: &str| is_entitled(&rules.now(), identity, role);
@@ -30,7 +30,7 @@ impl LeaseKeeper {
         Self { leases, stop, task }
     }
 
-    /// Revokes all leases.
+    /// Stops the task, and revokes all leases of the proxy.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         // A round in progress ends first: its leases also need to be revoked.
@@ -42,7 +42,7 @@ impl LeaseKeeper {
     }
 }
 
-/// Returns whether the rules still give an identity leases of a role.
+/// Returns whether the current rules grant an identity leases of a role.
 fn is_entitled(rules: &RuleSet, identity: &str, role: &str) -> bool {
     let found = rules.policy.identity(identity).filter(|identity| !identity.has_expired(now().0));
     found.is_some_and(|identity| {

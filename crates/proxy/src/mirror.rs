@@ -19,7 +19,7 @@ use super::options::Options;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{MirrorTemplate, MirrorTemplateError, VALIDITY_MIN};
 
-/// Time for which a server's certificate is cached. The proxy notices a replaced certificate after this time at the latest.
+/// Time for which a server's certificate is cached, and maximum delay before the proxy detects a replaced certificate.
 const SEEN_FOR: Duration = Duration::from_secs(300);
 /// Time for which a failure to connect or verify is cached.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
@@ -71,8 +71,8 @@ impl MirrorError {
 /// Cache of the certificate properties of upstream servers, limited in bytes and time.
 pub(super) struct MirrorCache {
     seen: Cache<Arc<Origin>, MirroredServer, MirrorError>,
-    /// Rate limit of probes, separate from the limit of the certificate store: clients choose the names, and the store counts all
-    /// hosts of one mirrored certificate as one name.
+    /// Rate limit of probes, separate from the limit of the certificate store: the store counts all hosts of a mirrored certificate
+    /// as one name, but each host costs a probe.
     newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,

@@ -71,7 +71,8 @@ pub struct Options {
     /// Time for which the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that
     /// host. Default: `None`, which disables it.
     pub auto_tunnel: Option<Duration>,
-    /// Maximum connections of clients. The proxy closes further connections immediately. Default: 8,192.
+    /// Maximum connections of clients. At the maximum, a new connection evicts the connection that has been silent the longest. If
+    /// no connection is silent, the proxy closes the new one. Default: 8,192.
     pub connections_max: usize,
     /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is an eighth of [`Self::connections_max`], so
     /// that one client cannot exclude all others.

@@ -1,5 +1,5 @@
-//! Permission checks of the proxy: connections are intercepted only with permission. Checked at CONNECT, so that the client can get
-//! an error page, and for the server name in the ClientHello.
+//! Permission checks of the proxy: it intercepts a connection only if the permission service permits a leaf for the host. The
+//! permission is checked at CONNECT, so that the client can get an error page, and for the server name in the ClientHello.
 
 use http_relay::client::Client;
 use http_relay::page::{self, Body};

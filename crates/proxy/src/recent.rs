@@ -112,7 +112,8 @@ impl RecentRequests {
         self.find(|kept| kept.request.id == id).map(|kept| kept.request)
     }
 
-    /// Returns the request with this number, and its origin if it is not a tunnel.
+    /// Returns the request with this number, and the data that a replay of this request needs. These data are `None` for a tunnel,
+    /// and for a connection without a request.
     pub(crate) fn original(&self, id: u64) -> Option<(RecentRequest, Option<Original>)> {
         self.find(|kept| kept.request.id == id).map(|kept| (kept.request, kept.original))
     }
@@ -242,7 +243,7 @@ impl RecentRequest {
     /// Returns the URL without query. A tunnel has the scheme `https`, because HAR needs one.
     pub(crate) fn url(&self) -> String {
         let scheme = self.scheme.unwrap_or("https");
-        // Only a host that is not verified yet has its port here.
+        // If `port` is absent, the host is not verified yet and includes its port.
         let is_ipv6 = self.port.is_some() && self.host.contains(':');
         let host = if is_ipv6 { format!("[{}]", self.host) } else { self.host.clone() };
         let path = if self.path.starts_with('/') { self.path.as_str() } else { "/" };

@@ -15,10 +15,10 @@ use crate::certificate_store::RateLimitKey;
 
 /// Maximum remembered pairs of client and host name; the oldest are forgotten first.
 const REMEMBERED_MAX: u64 = 65_536;
-/// Number of handshakes that a client must break off, without a TLS alert, to count as one rejection. A single one does not count,
-/// because a client may have other reasons to disconnect.
+/// Number of handshakes that a client must abort, without a TLS alert, to count as one rejection. A single aborted handshake does
+/// not count, because a client may have other reasons to disconnect.
 const BROKEN_OFF: u8 = 3;
-/// Period after the first broken handshake within which [`BROKEN_OFF`] broken handshakes must occur.
+/// Maximum time from the first of [`BROKEN_OFF`] aborted handshakes to the last one.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
 /// Rejections of leaves by one client for one host: the sum of their weights, and the time of the first.
@@ -33,7 +33,7 @@ impl Refused {
         self.times >= BROKEN_OFF
     }
 
-    /// Adds a rejection with this `weight` to `before`. Starts a new count if `before` is too old.
+    /// Adds a rejection with this `weight` to the count `before`. Starts a new count if `before` is too old.
     fn and(before: Option<Self>, weight: u8) -> Self {
         match before {
             Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
@@ -72,7 +72,8 @@ impl Refusals {
         counted.is_enough()
     }
 
-    /// Records a successful handshake. Earlier broken handshakes no longer count, unless they were enough to tunnel the next connection.
+    /// Records a successful handshake. Earlier aborted handshakes no longer count, unless they were enough to tunnel the next
+    /// connection.
     pub(super) fn accepted(&self, client: &Client, name: &HostOrIp) {
         let Some(remembered) = &self.0 else { return };
         let key = key(client, name);

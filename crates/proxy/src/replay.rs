@@ -74,7 +74,7 @@ pub enum ReplayError {
     /// The proxy did not keep a part of the request that the replay needs, such as the query. Contains the reason.
     #[error("{0}")]
     Incomplete(&'static str),
-    /// The client now has another identity, or none.
+    /// The client now has no identity, or another identity than in the original request. Contains the current identity.
     #[error("the client has another identity now: {}", .0.as_deref().unwrap_or("none"))]
     OtherIdentity(Option<Arc<str>>),
     /// The client may no longer use the proxy, or can authenticate only on its own connection.

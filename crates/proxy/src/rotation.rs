@@ -1,4 +1,5 @@
-//! Requests during the rotation of a credential: if a server rejects the old value, the request is retried with the new one.
+//! Retries of a request during the rotation of a credential: if a server rejects one version of the credential, the request is sent
+//! with another version.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::requests::{CredentialSources, Destination, Injected, MatchedRules, re
 /// Maximum retries of a request: one with the current version in the credential source, and one with the previous version. Two
 /// retries are needed because the server may switch versions between two attempts.
 const MORE_TRIES: usize = 2;
-/// Maximum bytes of a 401 response that are read before the request is sent again. If it cannot be sent again, the client gets this
-/// response.
+/// Maximum bytes of a 401 response that are read before the request is sent again. If the request cannot be sent again, the client
+/// gets this response.
 const REFUSAL_OCTETS_MAX: usize = 64 << 10;
 /// Maximum wait for the end of the body of a 401 response.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use x509::{HostName, HostOrIp};
 
 use crate::setting::{InvalidSetting, invalid};
 
-/// Host pattern of a rule.
+/// Host pattern of a rule: a name, an address, or all subdomains of a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum HostPattern {
     /// A name or an address.

@@ -10,7 +10,7 @@ use x509::HostOrIp;
 
 use crate::destination::{Destination, Networks};
 
-/// The decision for a connection.
+/// Decision for a connection: intercept, mirror, tunnel or reject.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Action {
     /// Intercept TLS, and process each request.
@@ -37,7 +37,7 @@ impl Action {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
-    /// Name patterns with a port, by port.
+    /// Name patterns that have a port, by that port.
     names_at: HashMap<u16, Names<Action>>,
     networks: Networks<Action>,
     default: Action,

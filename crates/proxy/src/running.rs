@@ -1,4 +1,4 @@
-//! Starting and running of the proxy.
+//! Starts, reconfigures and stops the proxy.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! HTTP to clients: serves requests by a callback.
+//! Serves HTTP/1 and HTTP/2 to clients. A callback answers each request.
 
 use http_relay::client_body::ClientBody;
 use http_relay::next_head::HeadTimeouts;
@@ -41,8 +41,8 @@ impl Proxy {
         }
     }
 
-    /// Takes the body of `request`. If the response ends first, the rest of the body is read within the timeout of a request's
-    /// header.
+    /// Wraps the body of `request` in a [`ClientBody`]. If the body is dropped before its end, the remaining bytes are read and
+    /// discarded, for at most `head_timeout`.
     pub(super) fn with_body(&self, request: Request<Incoming>) -> Request<ClientBody> {
         ClientBody::of(request, &self.tasks, self.options.head_timeout)
     }

@@ -149,7 +149,7 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
             let text = counted(stream).await?;
             std::str::from_utf8(&text).ok().and_then(|text| HostOrIp::parse(text).ok())
         }
-        // The length of an unknown address type is unknown.
+        // An address of an unknown type cannot be skipped, because its length is not known.
         _ => return Ok(Err(Reply::AddressTypeNotSupported)),
     };
     let port = stream.read_u16().await?;

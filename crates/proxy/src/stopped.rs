@@ -63,7 +63,7 @@ impl ServedClients {
 }
 
 impl Proxy {
-    /// Returns `client` with its current identity.
+    /// Returns `client` with its identity under the current policy.
     pub(super) fn served(&self, client: &Client) -> Served {
         let rules = self.rules.now();
         let identity = identify(&rules.policy, client).filter(|identity| !identity.has_expired(now().0));

@@ -35,7 +35,7 @@ impl Proxy {
         if *name == target.name {
             return self.tunnel(stream, target, name, client).await;
         }
-        // With a policy, differing names are refused.
+        // With a policy, a server name that differs from the CONNECT target is refused.
         if !target.redirected && !self.rules.now().policy.is_active() {
             let named = Target { name: name.clone(), ..target.clone() };
             return self.tunnel(stream, &named, name, client).await;

@@ -58,7 +58,7 @@ impl IfMatch {
         self.0.is_none()
     }
 
-    /// Rejects the request when the object has another revision than the caller expects.
+    /// Rejects the request if it has an `If-Match` condition that the object's current revision does not match.
     ///
     /// # Errors
     /// 412.
@@ -75,7 +75,7 @@ impl IfMatch {
             .header(ETAG, etag(&now)))
     }
 
-    /// Rejects the request when the caller expects the object to exist.
+    /// Rejects a request with `If-Match` for an object that does not exist.
     ///
     /// # Errors
     /// 412.
@@ -137,8 +137,8 @@ impl ReadConditions {
         })
     }
 
-    /// Filters a successful JSON response to the requested fields, and adds an ETag. Responds 304 without a body if the caller
-    /// already has the same ETag.
+    /// Filters a successful JSON response to the requested fields, and adds an ETag. Responds 304 without a body if `If-None-Match`
+    /// contains this ETag.
     pub(crate) async fn answer(self, response: Response) -> Response {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
         if response.status() != StatusCode::OK || !json {

@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay before the next read of the outbox after an error of the database.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// An event as subscribers receive it.
+/// An event from the outbox, in the form in which subscribers receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct FollowedEvent {
     pub(crate) place: OutboxPlace,
@@ -147,7 +147,7 @@ pub(crate) struct Events {
     actors: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// A slot in the limit of subscribers of one kind. Freed on drop.
+/// The slot of one subscriber, to all events or to credential changes. Freed on drop.
 enum FollowerSlot {
     OfAll { _permit: OwnedSemaphorePermit },
     OfCredentials(ActorSlot),
@@ -171,7 +171,7 @@ impl Drop for ActorSlot {
     }
 }
 
-/// An item of a subscriber's event stream.
+/// An item of a subscriber's event stream: an event, or the number of missed events.
 pub(crate) enum Followed {
     Event(Arc<FollowedEvent>),
     /// The subscriber missed this number of events.
@@ -395,7 +395,7 @@ mod tests {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let events = Events::default();
         let (stop, mut live) = (CancellationToken::new(), events.sender.subscribe());
-        // The subscriber has read an empty outbox, but has not yet set its start.
+        // The subscriber has read an empty outbox, but has not yet set its start position.
         emit(&store, "/one").await;
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());

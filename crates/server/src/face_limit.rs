@@ -34,7 +34,7 @@ async fn guarded(With((state, face)): With<(State, Face)>, request: Request, nex
     }
     let account = basic_account(request.headers());
     let response = next.run(request).await;
-    // The credential store counts its own failures, because only it knows which credential was rejected.
+    // The credential store counts its own failed logins: only the store knows which credential was rejected.
     let is_failed_password =
         matches!(face, Face::Protocols) && account.is_some() && response.status() == StatusCode::UNAUTHORIZED;
     if is_failed_password && let Err(problem) = state.limits().failure(address, account.as_deref()) {

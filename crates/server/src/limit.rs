@@ -57,7 +57,7 @@ impl Rate {
     }
 }
 
-/// The rate limits. `None` disables a limit.
+/// Rate limits of the API, the other protocols and the credential store. `None` disables a limit.
 #[derive(Clone, Debug)]
 pub struct LimitOptions {
     /// Requests of one caller of the API.
@@ -269,7 +269,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Returns the limiter of a team; creates a new one when its rate has changed.
+    /// Returns the limiter of a team. Creates a new limiter when the team's rate has changed.
     fn team(&self, team: &str, per_second: u32) -> Arc<Limiter<u8>> {
         if let Some((rate, limiter)) = self.teams.read().get(team)
             && *rate == per_second
@@ -399,7 +399,7 @@ mod tests {
         for (caller, burst) in table {
             let at_once = (0..200).take_while(|_| limits.caller(&caller).is_ok()).count();
             assert_eq!(at_once, burst, "{}", caller.actor());
-            // The same rate applies at the credential store, where other callers have the store's rate.
+            // The caller's own rate applies at the credential store too. Callers without a rate of their own have the store's rate.
             assert_eq!(
                 limits.credential_caller(Some(&caller), &format!("uaa-client:{burst}")).is_err(),
                 burst > 1

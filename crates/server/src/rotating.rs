@@ -1,5 +1,4 @@
-//! Rotation of the master key on this node. At most one rotation runs at a time; concurrent requests for a rotation share the
-//! running one.
+//! Rotation of the master key on this node. At most one rotation runs at a time; concurrent requests join the running rotation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ const KEPT: Duration = Duration::from_secs(60);
 
 type Ended = Result<RotationResult, Arc<RotateError>>;
 
-/// The result for all waiting callers; `None` while the rotation is in progress.
+/// The result of the rotation, for all waiting callers; `None` while the rotation is in progress.
 type Shown = watch::Receiver<Option<(Instant, Ended)>>;
 
 /// The rotation in progress, or the last one.
@@ -152,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Re-encrypts once `may` is notified, so that the test controls how long the rotation is in progress.
+    /// Re-encrypts after `may` is notified, so that the test controls the duration of the rotation.
     async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<RotationResult, RotateError> {
         may.notified().await;
         keystore.rewrap_all("user:a", |_| {}).await

@@ -29,7 +29,7 @@ use crate::routes::credhub::context::Context;
 use crate::routing::{Api, NonApiOperation, RouteInfo};
 use crate::state::State;
 
-/// Maximum bytes that are read of an error text of the framework.
+/// Maximum bytes that are read from the error text of a framework response.
 const REFUSAL_TEXT_MAX: usize = 4 << 10;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -104,7 +104,7 @@ fn limited_credential_router(state: &State, router: Option<Router>) -> Router {
     with_metrics(state, bounded(router).layer(from_fn(add_security_headers)))
 }
 
-/// Returns the operations of the credential store's listener, from their dispatch tables.
+/// Returns the operations of the credential store's listener (method, path and permission), from its dispatch tables.
 #[must_use]
 pub fn credential_operations() -> Vec<NonApiOperation> {
     routes::credential_operations()
@@ -234,7 +234,8 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
     response
 }
 
-/// Returns the method if it is a known one, else `other`. The method is a metric label, which clients must not choose freely.
+/// Returns the name of a known HTTP method, and `other` for any other method. The name is a metric label, which clients must not
+/// choose freely.
 fn known_method(method: String) -> String {
     match method.as_str() {
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => method,
@@ -255,7 +256,7 @@ mod tests {
     use store::{Clock, Store, StoreUrl};
     use tower::ServiceExt;
 
-    /// An authenticator of another component: `team_NAME` may read the certificates of that team.
+    /// A test authenticator: the token `team_NAME` may read the certificates of that team.
     struct Teams;
 
     impl Authenticate for Teams {

@@ -20,7 +20,7 @@ const KEYS_MAX: usize = 16_384;
 /// Maximum pairs of name and address that have signed in. When it is exceeded, all pairs are removed.
 const KNOWN_MAX: usize = 16_384;
 
-/// A slow rate limit: one attempt in each `every`, and a burst after a pause.
+/// A slow rate limit: one attempt per interval `every`, and a burst after a pause.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowRate {
     /// Time until one more attempt is allowed.

@@ -21,7 +21,7 @@ pub(crate) struct Lengths {
     pub(crate) body: usize,
 }
 
-/// Waits for a message. `None` when the peer has closed the connection.
+/// Waits for a message and returns its lengths; `None` when the peer has closed the connection.
 pub(crate) async fn lengths(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Lengths>> {
     let mut bytes = [0; LENGTHS];
     if stream.read(&mut bytes[..1]).await? == 0 {

@@ -27,7 +27,7 @@ pub(crate) enum Request {
     Ready,
     /// Generates a new CA key.
     Make { kind: String, provider: Option<String>, label: String },
-    /// Signs the body.
+    /// Signs the document that follows the header of the message.
     Sign { key: Key, purpose: PurposeMessage, within_ms: u64 },
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::credentials::CertificateFacts;
 use super::lenient;
 
-/// The query of certificates and of their versions.
+/// Query parameters of the lists of certificates and of their versions.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct CertificatesQuery {
     /// Only the certificate with this name.

@@ -54,7 +54,7 @@ pub struct Connections {
     pub items: Vec<ConnectionView>,
 }
 
-/// The query of a request about one connection or role.
+/// Query parameter that names a connection or a role.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct DatabaseQuery {
     /// Name of the connection or role.

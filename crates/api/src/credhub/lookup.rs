@@ -57,8 +57,8 @@ pub enum LookupOutcome<C = CredentialView> {
 }
 
 impl<'de, C: DeserializeOwned> Deserialize<'de> for LookupOutcome<C> {
-    /// Deserializes from the text of the result, so that the credential can keep the text of its value. Serde's untagged enums would
-    /// parse it first.
+    /// Deserializes from the text of the result, so that the credential can keep the text of its value. Serde's untagged enums
+    /// would parse the text first.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Failed {

@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::lenient;
 
-/// The query of permissions. Version 1 requires `credential_name`, version 2 requires `path` and `actor`.
+/// Query parameters that select permissions. Version 1 of the API requires `credential_name`; version 2 requires `path` and
+/// `actor`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct PermissionsQuery {
     /// Name of a credential, or all credentials below a path: `/team/*`.

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::lenient;
 
-/// The query of planned rotations, and of the policy to delete.
+/// Query parameter that selects planned rotations, or the rotation policy to delete.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct RotationQuery {
     /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: Option<String>,
 }
 
-/// The query of the hook to delete.
+/// Query parameter that selects the hook to delete.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct HookQuery {
     /// Name of the hook to delete.
@@ -34,7 +34,8 @@ pub struct RotationPolicyRequest {
     /// Remaining lifetime of a certificate in percent of its whole lifetime at which the certificate is rotated.
     #[serde(default, deserialize_with = "lenient::number")]
     pub before_expiry_percent: Option<u32>,
-    /// Period in seconds in which both certificates of a CA are trusted, before each further step of the rotation.
+    /// Time in seconds for which the rotation of a CA waits before each further step, while both certificates of the CA are
+    /// trusted.
     #[serde(default, deserialize_with = "lenient::number")]
     pub overlap_s: Option<u32>,
     /// Name of the hook to call.
@@ -52,7 +53,8 @@ pub struct RotationPolicyView {
     pub before_expiry_s: Option<i64>,
     /// Remaining lifetime of a certificate in percent of its whole lifetime at which the certificate is rotated.
     pub before_expiry_percent: Option<i64>,
-    /// Period in seconds in which both certificates of a CA are trusted, before each further step of the rotation.
+    /// Time in seconds for which the rotation of a CA waits before each further step, while both certificates of the CA are
+    /// trusted.
     pub overlap_s: i64,
     /// Name of the hook to call.
     pub hook: Option<String>,

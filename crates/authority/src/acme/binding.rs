@@ -37,13 +37,13 @@ pub struct NewExternalKey {
     pub label: String,
     /// Whether the key may bind any number of accounts; otherwise it binds one.
     pub reusable: bool,
-    /// Profiles that its accounts may use. An empty list allows any.
+    /// Profiles that accounts bound with this key may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names that its accounts may request. An empty list allows any. `a.example` allows that name and all its subdomains,
-    /// including wildcards. `10.0.0.0/8` allows all addresses in this network.
+    /// Names that accounts bound with this key may request. An empty list allows any. `a.example` allows that name and all its
+    /// subdomains, including wildcards. `10.0.0.0/8` allows all addresses in this network.
     pub names: Vec<String>,
-    /// Team on whose behalf its accounts act. They may request names that the team owns and names that are shared, but no names of
-    /// other teams.
+    /// Team on whose behalf accounts bound with this key act. They may request names that the team owns and names that are shared,
+    /// but no names of other teams.
     pub team: Option<String>,
     /// Time in microseconds after which the key binds no new accounts.
     pub expires_at_us: Option<i64>,
@@ -51,7 +51,7 @@ pub struct NewExternalKey {
 
 /// A newly created external key with its secret, which is not available later.
 pub struct ExternalKey {
-    /// Identifier of the key.
+    /// Identifier of the key for its management. ACME clients send `kid` instead.
     pub id: Uuid,
     /// Key identifier that clients send.
     pub kid: String,
@@ -76,7 +76,7 @@ pub enum ExternalKeyError {
         /// Reason why the value of the field is invalid.
         reason: String,
     },
-    /// The name is in use. The caller must choose another name.
+    /// The key identifier (`kid`) is in use. The caller must choose another one.
     #[error("an external account key named {0:?} already exists")]
     NameTaken(String),
     /// The operating system provided no random bytes.

@@ -256,7 +256,7 @@ fn bad_csr(reason: &str) -> Problem {
     Problem::new(Kind::BadCsr, format!("invalid certificate request (CSR): {reason}"))
 }
 
-/// Returns the problem for the client. Errors that only the operator can correct are logged instead.
+/// Returns the problem for the client. It hides the details of errors that only the operator can correct.
 fn refusal(error: &IssueError) -> Problem {
     let kind = match error {
         IssueError::Names(_) | IssueError::Team(_) => Kind::RejectedIdentifier,

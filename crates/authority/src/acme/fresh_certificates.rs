@@ -21,7 +21,7 @@ pub(super) struct FreshCertificate {
     pub(super) ca: Uuid,
 }
 
-/// Recently issued certificates by order.
+/// Cache of recently issued certificates, keyed by the identifier of their order.
 pub(crate) struct FreshCertificates(Cache<Uuid, Arc<FreshCertificate>, ()>);
 
 impl FreshCertificates {

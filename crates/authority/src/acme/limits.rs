@@ -15,7 +15,7 @@ pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 /// removed; their clients and names may then exceed the limit.
 const ENTRIES_MAX: usize = 100_000;
 
-/// The key of a counter: the kind and the subject of a rate limit, and the limit.
+/// Key of a rate-limit counter: the kind of limit, its subject, and the configured limit.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,

@@ -81,7 +81,7 @@ pub enum AcmeError {
     /// The options are invalid. The operator must correct the configuration.
     #[error(transparent)]
     Options(#[from] BadOptions),
-    /// The validation cannot be set up.
+    /// Domain validation cannot be set up, for example because the resolver configuration is invalid.
     #[error(transparent)]
     Setup(#[from] SetupError),
 }

@@ -34,7 +34,7 @@ pub struct AcmeOptions {
     pub website: Option<String>,
     /// DNS servers, networks, ports and timeouts for domain validation.
     pub validation: ValidationOptions,
-    /// Rate limits of clients.
+    /// Rate limits for new accounts, orders, failed validations and duplicate certificates.
     pub limits: LimitOptions,
     /// Maximum number of names in one order.
     pub names_max: usize,
@@ -218,7 +218,7 @@ impl LimitOptions {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("acme.{field}: {reason}")]
 pub struct BadOptions {
-    /// Name of the option.
+    /// Name of the invalid option.
     pub field: &'static str,
     /// Description of the error and of the correction.
     pub reason: String,

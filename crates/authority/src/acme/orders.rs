@@ -222,8 +222,8 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
-    /// Returns the rights of an account's orders to names that teams own. An external key with a team gives the rights of this
-    /// team. Otherwise, returns `Proven` if the profile requires validation of every name, else `Nobody`.
+    /// Returns the rights of an account's orders to names that teams own. If the external key of the account has a team, returns
+    /// the rights of this team. Otherwise, returns `Proven` if the profile requires validation of every name, else `Nobody`.
     pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
         if let Some(team) = team {
             return Standing::Team(team.to_owned());
@@ -332,7 +332,7 @@ impl Server {
         })
     }
 
-    /// Returns earlier validations that this order may reuse, by identifier and wildcard flag.
+    /// Returns earlier validations that this order may reuse, keyed by identifier and wildcard flag.
     async fn known(
         &self,
         names: &[Identifier],
@@ -347,7 +347,7 @@ impl Server {
         }
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
         let found = tables::Acme::of(&self.store).reusable(account.id, &bases, now_us).await?;
-        // The authorization that expires last wins. Methods that this profile does not allow are skipped.
+        // Prefer the authorization that expires last. Skip methods that this profile does not allow.
         let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
         for one in found {
             let taken = super::state::answered(&one).is_some_and(|method| {

@@ -23,7 +23,7 @@ const AT_ONCE: usize = 2;
 /// An order, and its authorizations if the order is pending.
 pub(crate) type FoundOrder = (AcmeOrder, Vec<AcmeAuthorization>);
 
-/// Looks up rows by key, in batches.
+/// A batcher that combines lookups of rows by key into few statements.
 type Reader<K, V> = Batcher<K, Result<Option<V>, Arc<StoreError>>>;
 
 pub(crate) struct Reads {

@@ -17,8 +17,8 @@ use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
 use crate::tree::CaError;
 
-/// Lifetime in seconds below which a certificate is renewed at half of its lifetime at the latest. Recovery from a failure takes
-/// days, even if the lifetime is short.
+/// Lifetime in seconds below which a certificate is renewed at half of its lifetime at the latest, because recovery from a failure
+/// takes days.
 const SHORT_SECONDS: i64 = 10 * 86_400;
 /// Share of the lifetime after which to renew if the profile no longer exists.
 const RENEW_AT: f64 = 2.0 / 3.0;

@@ -20,7 +20,6 @@ pub(crate) struct AccountRequest {
     pub(crate) account: Arc<Account>,
     /// URL of the account, as the client sent it.
     pub(crate) account_url: String,
-    /// URL of the request.
     pub(crate) url: String,
     payload: Vec<u8>,
 }
@@ -29,7 +28,6 @@ pub(crate) struct AccountRequest {
 #[derive(Debug)]
 pub(crate) struct KeyRequest {
     pub(crate) key: AccountKey,
-    /// URL of the request.
     pub(crate) url: String,
     payload: Vec<u8>,
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::options::Method;
 use crate::operation::{AccessRule, Operation};
 
-/// Prefix of every path.
+/// Path prefix of all ACME resources.
 pub(crate) const PREFIX: &str = "/acme/";
 
 /// An ACME resource, identified by its URL path. Directories and the `new…` resources belong to a profile. All other resources have

@@ -244,8 +244,8 @@ impl Server {
         }
     }
 
-    /// Deletes orders and authorizations created so long ago that they have ended and `keep_ended_seconds` have passed, in limited
-    /// batches.
+    /// Deletes old orders and authorizations in limited batches: rows whose longest possible lifetime plus `keep_ended_seconds` has
+    /// passed since their creation.
     async fn tidy(&self) {
         let directories = self.options.directories.values().chain(&self.options.other_profiles);
         let default = super::DirectoryOptions::default();

@@ -8,8 +8,8 @@ use keys::{Deadline, SignError};
 use super::order::{CaKey, CaKeyLocation, CaKeys, NewCaKey, SigningOrder};
 use crate::keystore::{KeyStore, KeyStoreError, NewKey};
 
-/// CA keys that this process uses directly. Orders are not checked against their purpose, because the same process has built the
-/// document.
+/// CA keys that this process uses directly. Documents are not checked against the purpose of the signature, because the same
+/// process has built them.
 #[derive(Clone)]
 pub struct LocalCaKeys {
     keystore: KeyStore,

@@ -62,9 +62,9 @@ pub struct NewCaKey<'a> {
 /// A document for a CA key to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningOrder<'a> {
-    /// Key that signs.
+    /// Key that signs `tbs`: the key of a stored CA, or a new key.
     pub key: CaKey<'a>,
-    /// The purpose of the signature.
+    /// Purpose of the signature, which determines the checks of a signer process.
     pub purpose: SigningPurpose<'a>,
     /// The DER that is signed: tbsCertificate, tbsCertList or certificationRequestInfo.
     pub tbs: &'a [u8],

@@ -6,7 +6,7 @@ use x509::SignatureAlgorithm;
 
 use super::order::{CaKey, CaKeys, SigningOrder, SigningPurpose};
 
-/// A CA key restricted to one purpose, in the form of a signer for certificate builders. Each signature is a signing order.
+/// A CA key restricted to one purpose. Certificate builders use it as a signer. Each signature is a signing order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PurposeSigner<'a> {
     pub(crate) keys: &'a dyn CaKeys,

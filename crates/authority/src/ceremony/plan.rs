@@ -26,7 +26,7 @@ pub struct CeremonyPlan {
     /// Notes for the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The root to create.
+    /// Specification of the root to create.
     pub root: NewCa,
     /// URLs in the certificates that the root signs.
     #[serde(default)]
@@ -34,7 +34,7 @@ pub struct CeremonyPlan {
     /// First CRL of the root; `None` for no CRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crl: Option<PlannedCrl>,
-    /// CSRs to sign.
+    /// CSRs of intermediate CAs that the root signs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intermediates: Vec<PlannedIntermediate>,
 }
@@ -51,13 +51,13 @@ pub struct SigningPlan {
     /// Notes for the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// URLs in the certificates that the root signs.
+    /// CRL, issuer and OCSP URLs in the certificates that the root signs.
     #[serde(default)]
     pub published: Published,
     /// New CRL; `None` for no CRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crl: Option<PlannedCrl>,
-    /// CSRs to sign.
+    /// CSRs of intermediate CAs that the root signs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intermediates: Vec<PlannedIntermediate>,
 }
@@ -77,7 +77,7 @@ pub struct Published {
     pub ocsp_url: Option<String>,
 }
 
-/// A CSR to sign.
+/// A CSR of an intermediate CA to sign, and the contents of its certificate.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedIntermediate {
@@ -85,7 +85,7 @@ pub struct PlannedIntermediate {
     pub name: String,
     /// Path of the CSR, PEM or DER (RFC 2986).
     pub request: PathBuf,
-    /// Subject that replaces the subject of the CSR.
+    /// Subject that replaces the subject of the CSR; `None` keeps the subject of the CSR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Lifetime of the intermediate's certificate in seconds.
@@ -124,7 +124,7 @@ pub struct PlannedCrl {
 pub struct PlannedRevocation {
     /// Serial number, hexadecimal.
     pub serial: SerialNumber,
-    /// Revocation reason.
+    /// Revocation reason (RFC 5280 section 5.3.1).
     pub reason: Reason,
     /// Revocation time, such as `2026-11-21T12:00:00Z`.
     pub at: String,
@@ -134,7 +134,7 @@ fn first() -> u64 {
     1
 }
 
-/// Parts that both kinds of ceremony have in common.
+/// Plan fields that both kinds of ceremony have in common.
 pub(crate) struct CeremonyDetails<'a> {
     pub(crate) operators: &'a [String],
     pub(crate) location: Option<&'a str>,

@@ -25,21 +25,21 @@ pub struct Transcript {
     pub format: String,
     /// Whether the ceremony created a root, or signed documents with an existing root.
     pub kind: Kind,
-    /// Program and version.
+    /// Name and version of the program that ran the ceremony.
     pub tool: String,
-    /// Start time, RFC 3339.
+    /// Start time of the ceremony, RFC 3339.
     pub began: String,
-    /// End time, RFC 3339.
+    /// End time of the ceremony, RFC 3339.
     pub ended: String,
     /// Names of the participants.
     pub operators: Vec<String>,
     /// Place where the ceremony took place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Notes of the plan.
+    /// Notes from the ceremony plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The plan as it was read.
+    /// The ceremony plan as JSON, as it was read.
     pub parameters: serde_json::Value,
     /// Identity, key and validity of the root's certificate.
     pub root: CertificateFacts,
@@ -54,7 +54,7 @@ pub struct Transcript {
 /// Identity, key and validity of a certificate that a ceremony wrote to a file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
-    /// Name of the file.
+    /// Name of the file that contains the certificate.
     pub file: String,
     /// Subject of the certificate.
     pub subject: String,

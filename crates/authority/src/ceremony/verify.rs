@@ -41,7 +41,7 @@ pub enum TranscriptError {
     OtherRoot {
         /// Fingerprint of the root in the directory.
         found: Fingerprint,
-        /// Expected fingerprint.
+        /// Fingerprint that the caller expects.
         expected: Fingerprint,
     },
     /// The signature does not match the transcript and the root.
@@ -55,7 +55,7 @@ pub enum TranscriptError {
     /// A certificate does not match the transcript or was not issued by this root.
     #[error("{file}: {reason}")]
     Certificate {
-        /// Name of the file.
+        /// Name of the certificate file.
         file: String,
         /// Description of the difference.
         reason: String,

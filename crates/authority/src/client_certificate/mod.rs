@@ -37,7 +37,7 @@ pub struct VerifiedClient {
 }
 
 impl VerifiedClient {
-    /// Returns the client's certificate.
+    /// Returns the client's own certificate, the leaf of the chain.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.chain[0]

@@ -105,7 +105,7 @@ impl Authority {
     }
 
     /// Returns the number of the base CRL and the entries of the delta CRL. The base is the oldest full CRL that is still valid, so
-    /// that the delta serves all clients. A delta with more than half of the full CRL's entries is useless. An empty delta with the
+    /// that the delta serves all clients. If the delta has more than half as many entries as the full CRL, an empty delta with the
     /// new full CRL as its base replaces it.
     async fn delta_entries(
         &self,

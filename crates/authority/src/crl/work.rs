@@ -34,14 +34,15 @@ const FEED_MAX: i64 = 10_000;
 /// The result of one round of background work: see [`Authority::tick`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TickReport {
-    /// Number of created CRLs, without deltas.
+    /// Number of created CRLs; delta CRLs are not counted.
     pub crls: u64,
     /// Number of revocations received from other nodes.
     pub heard: u64,
 }
 
 impl Authority {
-    /// Runs the background work until `stop` completes. Each process has one such loop; a cluster may have any number.
+    /// Runs the background work until `stop` completes. Call it once in each process; any number of processes of a cluster may run
+    /// it.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let _live = telemetry::tasks::guard("authority");
         tokio::pin!(stop);
@@ -114,7 +115,7 @@ impl Authority {
         failed.map_or(Ok(crls), Err)
     }
 
-    /// Stores a failure for the publication status.
+    /// Records that a CRL could not be created, for the publication status.
     async fn note_failure(
         &self,
         ca: Uuid,

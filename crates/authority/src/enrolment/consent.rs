@@ -78,7 +78,7 @@ pub(super) struct Waiting {
     pub(super) profile: String,
     pub(super) requester: String,
     pub(super) request: CertificateRequest,
-    /// The CSR as stored.
+    /// The stored CSR, without its challenge password.
     pub(super) stored: Vec<u8>,
     pub(super) note: String,
 }
@@ -264,7 +264,7 @@ async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<
     quorum::is_one_of(tx, vec![requester.to_owned()], by).await
 }
 
-/// The plan of an enrolment without its profile, which is read in the transaction.
+/// The plan of an enrolment without the profile. The profile is read in the transaction.
 #[derive(Clone)]
 struct EnrolmentApprovalPlan {
     id: Uuid,
@@ -319,7 +319,7 @@ impl EnrolmentApprovalPlan {
     }
 }
 
-/// Returns the plan of an enrolment under this version of its profile, by this CA.
+/// Returns the plan of an enrolment with this version of its profile and with this CA.
 pub(crate) fn issuance_plan(
     row: &EnrolmentRow,
     profile_version: Option<DocumentVersion>,
@@ -352,8 +352,8 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
     }
 }
 
-/// Returns the CA of the current plan, if this plan was approved. This check runs in the transaction before the issuance. If it fails,
-/// approval is requested again.
+/// Returns the CA of the current plan, if this plan was approved. The check runs in the transaction before the issuance. If the
+/// check fails, approval is requested again.
 pub(super) async fn approved_ca(
     authority: &Authority,
     waiting: &Waiting,

@@ -23,7 +23,7 @@ use crate::teams::OverQuota;
 use crate::{Authority, Peer};
 use body::CERTS_ONLY;
 
-/// Prefix of all paths.
+/// Path prefix of all EST operations.
 pub const PREFIX: &str = "/.well-known/est";
 
 /// Options of the EST server: its profiles, and the client certificates that it accepts.
@@ -91,7 +91,7 @@ struct EstState {
     options: EstOptions,
 }
 
-/// A response other than 200.
+/// Outcome of an EST request that does not get status 200.
 #[derive(Debug)]
 enum Refusal {
     /// HTTP status and reason.
@@ -262,7 +262,7 @@ impl fmt::Debug for Est {
     }
 }
 
-/// Splits a path into label and operation.
+/// Splits an EST path into the profile name (`None` for the default profile) and the operation.
 fn split(path: &str) -> Option<(Option<&str>, &str)> {
     let rest = path.strip_prefix(PREFIX)?.strip_prefix('/')?;
     match rest.split_once('/') {

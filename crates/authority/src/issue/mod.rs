@@ -172,7 +172,8 @@ impl Authority {
         }
     }
 
-    /// Returns the tbsCertificate for a request under a profile, to check a document that was built elsewhere.
+    /// Returns the tbsCertificate expected for a request under a profile. The signer compares the tbsCertificate that it received
+    /// with this one.
     pub(crate) fn planned_tbs_certificate(
         &self,
         request: &IssueRequest,
@@ -272,7 +273,7 @@ impl Authority {
         })
     }
 
-    /// Builds the document to sign and lints the resulting certificate.
+    /// Builds the tbsCertificate, and lints a certificate made from it with a placeholder signature.
     fn rehearse(&self, granted: &Granted) -> Result<PreparedCertificate, IssueError> {
         let Granted { profile, ca, plan, .. } = granted;
         let serial = random_serial()?;

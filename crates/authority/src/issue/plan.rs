@@ -289,8 +289,8 @@ fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> 
     }
 }
 
-/// Returns the subject alternative name that a common name repeats, in the spelling of that name. Both must be identical (BR
-/// section 7.1.4.3), so that a client that compares bytes sees a single name.
+/// Returns the subject alternative name that a common name repeats, in the spelling of the subject alternative name. Both must be
+/// identical (BR section 7.1.4.3), so that a client that compares bytes sees a single name.
 fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
     let address: Option<IpAddr> = common_name.parse().ok();
     let repeats = |known: &&GeneralName| match (known, address) {
@@ -455,8 +455,8 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
     Ok(request.extensions.clone())
 }
 
-/// Returns the key usage of the profile. If the profile has none, returns the usage that its purposes need for this type of key
-/// (RFC 8446 section 4.4.2.2, RFC 5280 section 4.2.1.12).
+/// Returns the key usage of the profile. If the profile has none, returns the usage that its extended key usages need for this type
+/// of key (RFC 8446 section 4.4.2.2, RFC 5280 section 4.2.1.12).
 fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     match &profile.key_usage {
         Some(names) => KeyUsageName::all(names),

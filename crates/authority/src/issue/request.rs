@@ -35,7 +35,7 @@ pub struct IssueRequest {
     pub lifetime_seconds: Option<i64>,
     /// Whether the must-staple extension is requested.
     pub must_staple: bool,
-    /// The protocol of the request.
+    /// Protocol or subsystem from which the request came.
     pub source: Source,
     /// Name of the requester in the audit log, such as `user:alice` or `acme:ACCOUNT`.
     pub requester: String,

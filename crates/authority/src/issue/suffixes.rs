@@ -5,7 +5,7 @@ use x509::GeneralName;
 use super::IssueError;
 use crate::names::NameRefusal;
 
-/// Rejects the suffixes themselves and wildcards directly below them, as for public suffixes.
+/// Rejects names that equal a private suffix, and wildcards directly below one, as for public suffixes.
 pub(super) fn check(names: &[GeneralName], suffixes: &[String]) -> Result<(), IssueError> {
     let whole = |name: &&GeneralName| match name {
         GeneralName::Dns(text) => is_whole(text, suffixes),

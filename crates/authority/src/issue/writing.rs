@@ -45,7 +45,7 @@ type IssuingLookup = ([u8; 32], Option<[u8; 32]>);
 pub(crate) struct Issuing {
     looks: Batcher<IssuingLookup, Result<IssuingState, Arc<StoreError>>>,
     rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
-    /// Name constraints by the fingerprint of the CA certificate.
+    /// Name constraints, keyed by the fingerprint of the CA certificate.
     limits: RwLock<HashMap<Fingerprint, Arc<[NameConstraints]>>>,
 }
 

@@ -39,7 +39,7 @@ pub struct MasterKeyUse {
     pub id: MasterKeyId,
     /// Whether new values are encrypted under this key.
     pub current: bool,
-    /// Whether this node has the key.
+    /// Whether the configuration of this node contains the key.
     pub configured: bool,
     /// Number of values encrypted under the key, by column such as `keys.sealed`. Columns without values are omitted.
     pub values: Vec<(String, u64)>,

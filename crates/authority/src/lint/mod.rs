@@ -36,7 +36,7 @@ pub fn weak_key_reason(key: &PublicKey) -> Option<String> {
         .map(|_| "the public key is malformed: not a point of its curve, or numbers out of range".to_owned())
 }
 
-/// Requirements for a certificate, in addition to the general ones.
+/// Requirements that the lints check in addition to those for every certificate.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LintRequirements {
     /// Whether TLS servers present the certificate. Such a certificate needs names and the extended key usage `serverAuth`.

@@ -27,8 +27,8 @@ pub(crate) fn broken(
         .then(|| (None, "the subject is outside the name constraints of the issuing CA".to_owned()))
 }
 
-/// Relation of a subtree to a name. The first field: whether the subtree contains all hosts that the name covers. The second field:
-/// whether it contains at least one of them. The two differ only for wildcards.
+/// Relation of a subtree to a name. `whole`: the subtree contains all hosts that the name covers. `part`: the subtree contains at
+/// least one of these hosts. The two differ only for wildcards.
 #[derive(Clone, Copy)]
 struct Cover {
     whole: bool,

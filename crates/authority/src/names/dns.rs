@@ -23,7 +23,7 @@ pub enum DnsRule {
     Suffix(SuffixRule),
 }
 
-/// A DNS name and its subdomains.
+/// A rule for a DNS suffix and the names below it.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuffixRule {
@@ -59,7 +59,7 @@ fn depth_any() -> u8 {
 }
 
 impl DnsRule {
-    /// Returns whether the rule matches names directly below the DNS root, without a suffix.
+    /// Returns whether the suffix of the rule is the DNS root, so that the rule is not limited to one domain.
     pub(super) fn is_for_any_host(&self) -> bool {
         matches!(self, Self::Suffix(rule) if rule.suffix.is_empty() || rule.suffix == ".")
     }
@@ -109,7 +109,7 @@ impl DnsRule {
         }
     }
 
-    /// Returns the text form, if the rule has one.
+    /// Returns the text form of the rule; `None` if only the table form can express the rule.
     fn text(&self) -> Option<String> {
         match self {
             Self::Exact(name) => Some(name.clone()),

@@ -33,7 +33,7 @@ pub const RULES_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NameRules {
-    /// Allowed DNS names.
+    /// Rules for allowed DNS names. Without a rule, no DNS name is allowed.
     #[serde(default)]
     pub dns_allowed: Vec<DnsRule>,
     /// Denied DNS names. They take precedence over `dns_allowed`. A wildcard that covers a denied name is denied too.

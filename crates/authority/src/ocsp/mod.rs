@@ -60,8 +60,8 @@ impl Authority {
         }
     }
 
-    /// Returns the response; `None` if no CA of this server issued the first certificate, so that this responder has no authority
-    /// for it.
+    /// Returns the response; `None` if no CA of this server issued the first certificate in the request. The responder has no
+    /// authority over certificates of other CAs.
     async fn answer(&self, ca: Option<&Arc<Ca>>, request: &Request) -> Result<Option<OcspAnswer>, OcspError> {
         let Some(first) = request.certificates.first() else { return Ok(None) };
         let issuers = self.candidate_issuers(ca, first).await?;

@@ -39,7 +39,7 @@ pub struct ProposedCertificate<'a> {
 /// A violation of the Baseline Requirements by a planned certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
-    /// Section of the Baseline Requirements.
+    /// Section of the Baseline Requirements that the certificate violates.
     pub section: &'static str,
     /// Description of the violation.
     pub text: String,
@@ -55,7 +55,8 @@ impl std::fmt::Display for Violation {
 const POLICIES: [&str; 4] = ["2.23.140.1.2.1", "2.23.140.1.2.2", "2.23.140.1.2.3", "2.23.140.1.1"];
 const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
-/// 2026-03-15 as Unix time. From this date a short-lived certificate has at most 7 days, before it 10 (BR section 1.6.1).
+/// 2026-03-15 as Unix time. From this date on, a short-lived certificate has a lifetime of at most 7 days; before this date, of at
+/// most 10 days (BR section 1.6.1).
 const SHORTER_FROM: i64 = 1_773_532_800;
 /// Minimum length of a serial number in bytes, for 64 random bits (BR section 7.1.2.7).
 const SERIAL_OCTETS_MIN: usize = 8;

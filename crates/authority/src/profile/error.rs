@@ -21,7 +21,7 @@ pub enum ProfileError {
     Unreadable {
         /// Name of the profile.
         name: String,
-        /// Reason why it cannot be parsed.
+        /// Reason why the profile cannot be parsed.
         reason: String,
     },
     /// An error of the database.

@@ -20,7 +20,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// A profile with its database metadata.
 #[derive(Clone, Debug)]
 pub struct ProfileRecord {
-    /// The profile itself.
+    /// The parsed profile.
     pub profile: Arc<Profile>,
     /// Revision, from 1. Every change increases it.
     pub revision: i64,

@@ -24,7 +24,8 @@ const NAME_MAX: usize = 64;
 const LIFETIME_MIN_SECONDS: i64 = 60;
 /// Maximum lifetime in seconds, for certificates that are never renewed.
 const LIFETIME_MAX_SECONDS: i64 = 100 * 366 * DAY;
-/// Maximum time by which the start of validity may precede the current time. Clocks of clients are not slower than this.
+/// Maximum time in seconds by which the start of validity may precede the current time. Clocks of clients are assumed to be slow by
+/// less than this time.
 const BACKDATE_MAX_SECONDS: i64 = 30 * DAY;
 /// Maximum size of RSA keys in bits. Most clients reject larger ones.
 const RSA_BITS_MAX: u32 = 8_192;
@@ -43,7 +44,7 @@ pub struct Profile {
     /// Name of the CA that issues; `None` for the default CA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// Allowed key types.
+    /// Types of keys for which certificates may be issued.
     #[serde(default = "key_types_default")]
     pub key_types: Vec<KeyType>,
     /// Minimum size in bits of RSA keys. When present, RSA keys of any size from this minimum to 8,192 bits are allowed in addition
@@ -246,7 +247,7 @@ impl Profile {
         }
     }
 
-    /// Parses and validates JSON.
+    /// Parses a profile from JSON and validates it.
     ///
     /// # Errors
     /// Describes the fault, with the name of the field.

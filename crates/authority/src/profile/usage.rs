@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use x509::KeyUsage;
 
-/// Names and OIDs of id-kp (RFC 5280 section 4.2.1.12).
+/// Names and OIDs of the extended key usages under id-kp (RFC 5280 section 4.2.1.12).
 const PURPOSES: [(&str, &str); 6] = [
     ("serverAuth", "1.3.6.1.5.5.7.3.1"),
     ("clientAuth", "1.3.6.1.5.5.7.3.2"),

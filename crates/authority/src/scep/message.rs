@@ -112,7 +112,7 @@ impl Incoming {
         self.signature.verify(&self.signer.public_key, &self.content_type, &self.content)
     }
 
-    /// Returns the encrypted part.
+    /// Parses the encrypted content of the message.
     pub(super) fn envelope(&self) -> Result<EnvelopedData, der::DerError> {
         EnvelopedData::parse(&self.content)
     }

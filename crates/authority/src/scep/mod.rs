@@ -30,7 +30,7 @@ use query::{Operation, Query};
 use recipient::{Recipient, RecipientError};
 pub(crate) use recipient_keys::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
 
-/// Prefix of all paths.
+/// Path prefix of all SCEP operations.
 pub const PREFIX: &str = "/scep";
 
 /// Maximum number of cached recipients, one for each CA.

@@ -310,7 +310,7 @@ async fn open(
     }
 }
 
-/// Returns the content of a message with a valid signature.
+/// Verifies the signature of a message and returns the decrypted content.
 fn opened(
     incoming: &Incoming,
     recipient: &Recipient,

@@ -34,7 +34,7 @@ impl ApprovalSource for NoApprovals {
     }
 }
 
-/// An approved plan, with the actors that approved it and the actors that must not.
+/// An approved plan, with the actors that approved it and the actors that are not allowed to approve it.
 #[derive(Clone, Debug)]
 pub struct ApprovedPlan {
     /// The plan as stored.

@@ -120,8 +120,8 @@ impl KnownCrls {
     }
 }
 
-/// Returns the newer CRL of the database and the signer's directory. Only CRLs signed by the CA count, so that an intruder in the
-/// database cannot forge one.
+/// Returns the newer of two CRLs: the one in the database and the one in the signer's directory. Only CRLs signed by the CA count,
+/// so that an intruder in the database cannot forge one.
 async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf>) -> Result<Known, Refusal> {
     let row = tables::Revocations::of(authority.store()).crl(ca.id, shard).await?;
     let kept = match path {

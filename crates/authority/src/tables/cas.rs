@@ -174,7 +174,7 @@ pub struct CaRows {
     pub generation: i64,
     /// CAs, oldest first.
     pub cas: Vec<CaWithKey>,
-    /// Certificates, by CA, role and position.
+    /// Certificates, sorted by CA, role and position.
     pub certificates: Vec<CaCertificateRow>,
 }
 
@@ -188,8 +188,8 @@ impl CaCache<'_> {
         row.ok_or_else(|| StoreError::Corrupt("ca_generation is empty".to_owned()))?.int()
     }
 
-    /// Returns all CAs with their certificates in three statements. The change counter is read first, so a concurrent change is
-    /// visible to the next reader.
+    /// Returns all CAs with their certificates in three statements. The change counter is read first. So if a concurrent change is
+    /// missed, the counter in the database differs from the returned one.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -327,7 +327,7 @@ pub async fn renew_ca(tx: &mut Tx, id: Uuid, old: &[u8; 32], new: &[u8; 32]) -> 
     changed(tx, renewed).await
 }
 
-/// Retires an active CA from issuance. Returns false if it is not active.
+/// Starts the retirement of an active CA, which then issues no more certificates. Returns false if it is not active.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -62,7 +62,7 @@ pub struct EnrolmentPlan {
 /// A stored enrolment with its state and decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnrolmentRow {
-    /// Public identifier.
+    /// Public identifier of the enrolment.
     pub id: Uuid,
     /// SHA-256 of protocol, profile, requester and request. It is the same for a repeated request.
     pub key_sha256: [u8; 32],
@@ -82,11 +82,11 @@ pub struct EnrolmentRow {
     pub requested_at_us: i64,
     /// Time in microseconds at which the enrolment is deleted.
     pub expires_at_us: i64,
-    /// Actor that approved or rejected.
+    /// Actor that approved or rejected the enrolment; `None` before the decision.
     pub decided_by: Option<String>,
     /// Time of the decision in microseconds.
     pub decided_at_us: Option<i64>,
-    /// The note with the decision.
+    /// Note of the approver on the decision.
     pub note: Option<String>,
     /// The plan to approve, JSON; `None` for enrolments that were stored before plans existed.
     pub plan: Option<String>,
@@ -162,7 +162,7 @@ DELETE FROM enrolments WHERE expires_at <= ?1";
 const RECIPIENT: &str = "-- recipient_get
 SELECT ca, key_id, certificate, not_after FROM recipients WHERE ca = ?1";
 
-/// Stores a recipient. `?6` is the certificate that it replaces.
+/// Stores a SCEP recipient. `?6` is the certificate of the recipient to replace.
 const RECIPIENT_PUT: &str = "-- recipient_put
 INSERT INTO recipients (ca, key_id, certificate, not_after, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (ca) DO UPDATE
@@ -243,7 +243,7 @@ pub struct EnrolmentDecision {
     pub by: String,
     /// Time of the decision in microseconds.
     pub at_us: i64,
-    /// The note with the decision.
+    /// Note of the approver on the decision.
     pub note: String,
     /// Time in microseconds until which the client can fetch the certificate or receives the rejection.
     pub until_us: i64,

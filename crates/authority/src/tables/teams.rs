@@ -12,9 +12,9 @@ store::handle! {
 /// An object and the team that owns it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnedRow {
-    /// Kind of the object.
+    /// Kind of the object, which determines the meaning of its name.
     pub kind: OwnedKind,
-    /// Name of the object.
+    /// Name of the object: a DNS suffix or IP address, a profile, an issuer, a deployment target or a credential path.
     pub object: String,
     /// Team that owns the object.
     pub team: String,

@@ -13,7 +13,7 @@ store::handle! {
 pub struct VoteRow {
     /// Identifier of the approval, enrolment or pending change.
     pub subject: Uuid,
-    /// The approver.
+    /// Name of the approver in the audit log.
     pub actor: String,
     /// SHA-256 of the approved plan.
     pub plan_sha256: [u8; 32],

@@ -39,7 +39,7 @@ pub struct OverQuota {
     pub retry_after: Duration,
 }
 
-/// Reason why a certificate is not counted.
+/// Reason why a certificate cannot be counted against a team's quota.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QuotaError {
     /// The quota is used up.

@@ -1,4 +1,4 @@
-//! The owners of objects, and the rules for objects in one request. Pure functions without I/O.
+//! The owners of objects, and the rules that decide which owned objects a request may combine. Pure functions without I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::standing::Standing;
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
     objects: HashMap<(OwnedKind, String), Owner>,
-    /// Owned suffixes by their parent names, for wildcards that cover them.
+    /// Owned suffixes, keyed by parent name. A wildcard directly below the parent name covers them.
     below: HashMap<String, Vec<String>>,
     /// Teams that own at least one object, and whether they own names.
     teams: HashMap<Arc<str>, OwnsNames>,
@@ -39,7 +39,7 @@ pub enum OwnershipMismatch {
     /// The name belongs to a team, but not to the caller's team.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
-    /// The name does not belong to the team.
+    /// The name does not belong to the team, which gets certificates only for its own names.
     #[error("{0}: this name is outside the names that the team {1} owns")]
     Outside(String, String),
     /// The profile, the issuer or a target belongs to another team.

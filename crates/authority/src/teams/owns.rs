@@ -36,13 +36,13 @@ pub struct Owns {
     /// owner of a name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Names of profiles.
+    /// Names of the profiles that the team owns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
-    /// Names of issuers.
+    /// Names of the issuers that the team owns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<String>,
-    /// Names of deployment targets.
+    /// Names of the deployment targets that the team owns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
     /// Credential paths: `/a` is that credential and all credentials below it.

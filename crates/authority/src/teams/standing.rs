@@ -6,7 +6,7 @@ pub enum Standing {
     /// A caller without a team. It can use a team's names only with a profile, issuer, target or path of the same team.
     #[default]
     Nobody,
-    /// A caller of this team.
+    /// A caller that acts on behalf of this team.
     Team(String),
     /// The server itself, or a caller with access to all objects.
     Everything,

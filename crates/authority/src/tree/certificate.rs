@@ -63,7 +63,8 @@ pub(crate) struct Certified {
 pub(crate) struct Body<'a> {
     pub(crate) subject: &'a DistinguishedName,
     pub(crate) spki: &'a [u8],
-    /// Extensions from the basic constraints to the policies.
+    /// Extensions in this order: basic constraints, key usage, subject key identifier, then extended key usage, policies and name
+    /// constraints where they are not empty.
     pub(crate) extensions: Vec<Extension>,
 }
 

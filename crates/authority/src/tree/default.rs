@@ -127,7 +127,7 @@ impl CaChoice {
         Some(planned_name(name, *id))
     }
 
-    /// Returns the CA that issues under a profile with this stored text.
+    /// Returns the name and identifier of the CA that issues under a profile. `body` is the stored text of the profile.
     #[must_use]
     pub fn of_profile(&self, body: &str) -> Option<String> {
         let profile: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
@@ -135,7 +135,7 @@ impl CaChoice {
     }
 }
 
-/// Returns a CA as text for plans.
+/// Formats the name and identifier of a CA for issuance plans.
 pub(crate) fn planned_name(name: &str, id: Uuid) -> String {
     format!("{name} {id}")
 }

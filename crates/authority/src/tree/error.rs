@@ -52,7 +52,7 @@ pub enum NewCaError {
     PathLength {
         /// Requested path length.
         asked: u32,
-        /// Maximum path length.
+        /// Maximum path length that the parent allows.
         allowed: u32,
     },
     /// The parent is not a CA of this server.

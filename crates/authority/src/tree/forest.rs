@@ -155,7 +155,8 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
 
 type Chain = Vec<Arc<[u8]>>;
 
-/// Returns the chain from this CA upwards without the root, and the root.
+/// Returns the chain of a CA from the CA upwards without the root, and the root as a separate value; `None` if the root is not
+/// known.
 fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8]>>) {
     let mut chain = Chain::new();
     for step in path(node, by_id) {

@@ -22,13 +22,13 @@ pub(super) const LIFETIME_MIN: i64 = 60 * 60;
 const PATH_LENGTH_MAX: u32 = 8;
 /// Maximum number of name constraints of one CA, permitted and excluded together. OpenSSL and other libraries reject many more.
 const SUBTREES_MAX: usize = 1_024;
-/// Maximum number of policies, and of usages, of one CA.
+/// Maximum number of certificate policies, and of extended key usages, of one CA.
 const IDENTIFIERS_MAX: usize = 64;
 
 /// Maximum number of CAs from the credential store. Every version of a credential counts as one. The remaining capacity is reserved
 /// for the server's own CAs.
 pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
-/// Member of a specification that contains the path of the credential.
+/// JSON member of a stored CA specification that contains the path of the credential.
 pub(super) const CREDENTIAL: &str = "credential";
 
 /// Specification of a new CA: name, subject, key, lifetime and constraints.
@@ -98,7 +98,7 @@ pub enum BadCa {
     /// The lifetime is too short or too long.
     #[error("the lifetime must be between one hour and fifty years, not {0} seconds")]
     Lifetime(i64),
-    /// The start of validity is too far in the past.
+    /// `backdate_seconds` is negative, or greater than the lifetime.
     #[error("backdate_seconds must be between 0 and lifetime_seconds, not {0}")]
     Backdate(i64),
     /// The path length is too large.
@@ -122,7 +122,7 @@ pub enum BadCa {
     Identifier(String),
 }
 
-/// A parsed specification.
+/// A CA specification after parsing and validation.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) subject: DistinguishedName,

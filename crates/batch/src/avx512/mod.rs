@@ -126,7 +126,7 @@ fn raise(input: &EightWide, scratch: &mut Scratch) {
     let one = one();
     for side in 0..2 {
         let (number, modulus, [r2, r3]) = (&mut numbers[side], &moduli[side], &powers_of_r[side]);
-        // The lower half and the upper half, which is scaled by R; both are multiplied by R.
+        // The input is the lower half plus R times the upper half. Convert both to Montgomery form: multiply them by R.
         number.copy_from_slice(&input[..LIMBS]);
         high.copy_from_slice(&input[LIMBS..]);
         multiply(number, r2, modulus);

@@ -92,7 +92,7 @@ impl<const WORDS: usize> Plain<WORDS> {
     }
 }
 
-/// Random words (SplitMix64), and limbs with edge values.
+/// Generator of random words (SplitMix64), and of limbs with edge values.
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
@@ -141,7 +141,8 @@ pub(super) fn is_product<const WORDS: usize>(
     }
 }
 
-/// Returns how many lanes of each operation to compare with plain numbers: `BULLA_BATCH_CASES`, or `usual`.
+/// Returns how many lanes of each operation to compare with plain numbers: the environment variable `BULLA_BATCH_CASES`, or `usual`
+/// if it is not set.
 pub(super) fn cases(usual: usize) -> usize {
     let given = std::env::var("BULLA_BATCH_CASES").ok();
     given.map_or(usual, |given| given.parse().expect("BULLA_BATCH_CASES is a number"))

@@ -149,7 +149,7 @@ pub trait Lasting: Send + Sync {
 /// The entry of a request in progress. Dropping it writes the log line.
 pub struct Entry {
     log: Arc<Log>,
-    /// The ID for the observer, if there is one.
+    /// ID of the request for the observer; `None` without an observer.
     observed: Option<u64>,
     line: Line,
     began: Instant,

@@ -95,7 +95,7 @@ impl AccessLogger {
         Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host))
     }
 
-    /// Creates the entry of a session of another protocol than HTTP at `host`, even if requests are not logged. Method and path
+    /// Creates the entry of a session of a protocol other than HTTP at `host`, even if requests are not logged. Method and path
     /// name the protocol and its object.
     pub fn session_entry(&self, client: &Client, (method, path): (&str, &str), host: String) -> Box<Entry> {
         let mut entry = Entry::new(Arc::clone(&self.log), client, method.to_owned(), host);

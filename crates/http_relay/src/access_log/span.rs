@@ -17,8 +17,8 @@ pub(super) struct RequestSpan {
 }
 
 impl RequestSpan {
-    /// Returns the span of a sampled request; `None` if it is not sampled. The client decides about its own trace; otherwise this
-    /// process decides.
+    /// Returns the span of a sampled request; otherwise `None`. If the client sent a trace, the client decides about sampling;
+    /// otherwise this process decides.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         if !spans::is_installed() {
             return None;
@@ -35,7 +35,7 @@ impl RequestSpan {
         Some(Self { own, parent, began_us: spans::now_us(), links: Vec::new() })
     }
 
-    /// Returns the field for the upstream; `None` if the client sent no trace.
+    /// Returns the `traceparent` field for the upstream; `None` if the client sent no trace.
     pub(super) fn traceparent(&self) -> Option<HeaderValue> {
         (self.parent != 0).then(|| HeaderValue::from_str(&self.own.to_string()).ok())?
     }

@@ -62,8 +62,8 @@ pub trait BodyFilter: Send + Sync {
     /// Ends the body: no more bytes will be pushed.
     fn finish(&mut self);
 
-    /// Called before each [`Self::pull`]. Pending if the filter has done its maximum work of one turn. In that case, the filter wakes the
-    /// task for the next turn.
+    /// Called before each [`Self::pull`]. Returns `Pending` if the filter has done its maximum work of one turn; the filter then
+    /// wakes the task for the next turn.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Returns the next bytes to forward; `None` if more must be pushed first, or at the end.
@@ -91,14 +91,14 @@ pub trait BodyFilter: Send + Sync {
 /// Result of reading a whole response body.
 #[derive(Debug)]
 pub enum Buffered {
-    /// The whole body was read into memory. The number of values that its filter removed.
+    /// The whole body was read into memory.
     Whole {
         /// Number of values that the filter removed.
         removed: u64,
     },
     /// The body has more bytes than allowed. A part of it is lost.
     TooLarge,
-    /// The upstream broke off, or its filter cut the body off.
+    /// The upstream broke the connection, or the filter cut off the body.
     Broken(io::Error),
 }
 
@@ -110,7 +110,7 @@ const CUT: &str = "response-filter";
 pub struct UpstreamResponseBody {
     body: Source,
     back: Option<ReturningConnection>,
-    /// Completes when the connection is in the pool, if it was not ready for the pool immediately.
+    /// Completes when the connection has become ready and the task that waited for this has ended. `None` if there is no such task.
     returning: Option<oneshot::Receiver<()>>,
     /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,
@@ -224,7 +224,7 @@ impl UpstreamResponseBody {
         Buffered::Whole { removed: self.removed }
     }
 
-    /// Returns the body if it was kept; `None` for an empty body.
+    /// Returns the body if it was read into memory; `None` for an empty body.
     pub fn kept(&self) -> Option<&Bytes> {
         match &self.body {
             Source::Kept(kept) => kept.data.as_ref(),
@@ -340,7 +340,7 @@ impl UpstreamResponseBody {
     }
 }
 
-/// The origin of a body's frames.
+/// Source of a body's frames: the upstream connection, or a body that was already read.
 enum Source {
     Incoming(Incoming),
     Kept(Box<BufferedBody>),

@@ -139,7 +139,7 @@ impl Dialler {
         }
     }
 
-    /// Opens a connection for requests.
+    /// Opens a connection to `origin` for HTTP requests.
     pub(super) async fn connect(
         &self,
         origin: &Origin,

@@ -43,7 +43,7 @@ impl Pool {
         }
     }
 
-    /// Returns a connection to the pool.
+    /// Puts a connection back into the pool.
     pub(super) fn keep(&self, origin: &Arc<Origin>, sender: Sender) {
         let excess = self.idle.lock().put(origin, sender);
         // Close the connection outside of the lock.

@@ -1,4 +1,4 @@
-//! Connections in progress. All requests that wait for an origin share one attempt to connect.
+//! Connection attempts in progress. All requests that wait for a connection to the same origin share one attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,5 +21,5 @@ pub(super) enum SharedConnection {
     Http1,
 }
 
-/// Connections in progress, by origin.
+/// Connection attempts in progress, by origin.
 pub(super) type PendingConnections = flight::Cache<Arc<Origin>, SharedConnection, Arc<UpstreamConnectError>>;

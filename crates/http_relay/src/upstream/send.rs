@@ -285,7 +285,7 @@ mod tests {
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let (pool, origin) = (pool(&Reuse::default()), origin(&listener, http2));
-            // The threshold includes the request's header: all bytes before it, also with HTTP/2, are fewer.
+            // The server reads 200 bytes only after the request's header has begun: fewer bytes precede it, also with HTTP/2.
             answers(listener, 200, answer);
             let error = asked(&pool, &origin).await.unwrap_err();
             let wanted = (StatusCode::BAD_GATEWAY, "http_protocol_error");

@@ -42,7 +42,7 @@ use inbound::ServiceTasks;
 /// Interval at which expired idle connections are closed.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Limits and options of a pool.
+/// Limits and options of a pool of upstream connections.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
     /// Routes and TLS verification of individual upstreams.

@@ -50,7 +50,7 @@ pub struct IssuerOptions {
     pub roots: Option<Vec<Vec<u8>>>,
 }
 
-/// Source of an issuer's keys.
+/// Source of an issuer's keys: discovery, a URL or a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IssuerKeys {
     /// The `jwks_uri` in the issuer's `/.well-known/openid-configuration`.

@@ -23,7 +23,7 @@ pub struct OwnTls {
     pub certificate: Arc<CertifiedKey>,
     /// Trust anchors (DER) of client certificates; if empty, no certificates are requested.
     pub client_roots: Vec<Vec<u8>>,
-    /// CRLs of client certificates.
+    /// CRLs for client certificates; `None` disables the revocation check.
     pub revoked: Option<RevocationLists>,
     /// Whether unencrypted connections are rejected.
     pub only: bool,

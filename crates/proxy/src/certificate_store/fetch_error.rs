@@ -15,7 +15,8 @@ pub enum FetchError {
     /// Another proxy took too long to mint the leaf, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting here.
     #[error("timeout: another proxy did not mint the certificate in time")]
     Awaited,
-    /// The second level is unavailable, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting meanwhile.
+    /// The second level is unavailable, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting until it is available
+    /// again.
     #[error("the certificate store is unavailable, and leaf certificates are not minted without it")]
     Away,
 }

@@ -40,7 +40,7 @@ use second_level::Obtained;
 pub const OCTETS_MAX: u64 = 64 << 20;
 /// Time for which a failure is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Maximum leaves whose recent renewals are remembered. Beyond that, some renewals are retried earlier.
+/// Maximum leaves whose recent renewals are remembered. Beyond the maximum, some renewals are retried earlier.
 const RENEWALS_MAX: u64 = 65_536;
 /// Bytes of a cache entry in addition to its leaf: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 320;
@@ -128,7 +128,8 @@ impl CertificateStore {
     /// [`FetchError`]
     ///
     /// # Cancellation
-    /// Dropping the future does not affect other requests; the minting is dropped with the last of them.
+    /// Dropping the future does not affect concurrent requests for the same leaf. The minting is cancelled when no request waits
+    /// for the leaf.
     pub async fn fetch<W>(
         &self,
         id: &LeafId,

@@ -10,8 +10,8 @@ use x509::HostOrIp;
 
 use crate::client_buckets::ClientBuckets;
 
-/// Lookups that a client may cause for each new name that it may mint. Names that the second level has are not charged as new, but
-/// each costs a lookup.
+/// Lookups that a client may cause for each new name that it may mint. A name whose leaf is in the second level is not charged as
+/// new, but costs a lookup.
 pub(crate) const LOOKS_PER_NAME: u32 = 10;
 
 /// Key of a rate limit: the user name or, if unknown, the address (for IPv6, the /64, because one machine may use all of it).
@@ -90,7 +90,7 @@ impl NewNameLimit {
         Err(TooManyNames { client: client.clone(), per_minute: self.per_minute, burst: self.burst })
     }
 
-    /// Refunds a name whose leaf the second level had, because this name is not new. The lookup stays charged.
+    /// Refunds the charge for a new name whose leaf was found in the second level. The charge for the lookup stays.
     pub(super) fn give_back(&self, client: &RateLimitKey) {
         self.buckets.give_back(client);
     }

@@ -21,9 +21,9 @@ pub const APPROVALS_MAX: usize = 10_000;
 /// Maximum time for which an approval is remembered.
 pub const APPROVAL_FOR_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Maximum queued notifications of a slow reader. Beyond it, the oldest notifications are lost.
+/// Maximum queued notifications of a slow reader. Beyond the maximum, the oldest notifications are lost.
 const NEWS_MAX: usize = HELD_MAX;
-/// Random bytes of an id.
+/// Number of random bytes in the id of a held request.
 const ID_OCTETS: usize = 5;
 
 /// The held requests of a proxy, and the remembered approvals, in memory. Clones share them.
@@ -169,7 +169,7 @@ impl Holds {
         }
         drop(state);
         let sent = answers.into_iter().map(|answer| answer.send(Answer::Approved { by: Arc::clone(&by) }));
-        // A client that left at this moment does not count.
+        // Requests whose client disconnected in the meantime are not counted.
         let sent = sent.filter(Result::is_ok).count();
         match sent {
             0 => Err(NoSuchHold(id.to_owned()).into()),
@@ -270,7 +270,7 @@ impl Hold {
         (&mut self.answer).await.ok()
     }
 
-    /// Ends the hold. Returns the decision if there is one by now.
+    /// Ends the hold. Returns the decision if a person has made one.
     pub(crate) fn end(mut self) -> Option<Answer> {
         self.holds.0.state.lock().held.remove(&self.id);
         self.answer.try_recv().ok()
@@ -341,7 +341,7 @@ mod tests {
         let key = |client| HoldKey::new((client, None), "r", "GET", "https://a.example/");
         assert_eq!(holds.remembered(&key("a")).unwrap().hold, *first.id());
         assert!(holds.remembered(&key("b")).is_none());
-        // A decision that arrives together with the deadline counts.
+        // A decision at the same moment as the deadline takes effect.
         holds.reject(other.id(), Some("no".into()), "bob").unwrap();
         assert!(matches!(other.end(), Some(Answer::Rejected { .. })));
         tokio::time::advance(hour).await;

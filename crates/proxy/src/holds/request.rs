@@ -104,7 +104,7 @@ impl AllowedRequest<'_> {
             path,
             ..PolicyRuleText::default()
         };
-        // The names of identities are not known here.
+        // Compiled without identity names, because the compiler rejects names that the policy does not define.
         let unnamed = PolicyRuleText { identities: Vec::new(), ..rule.clone() };
         let text = PolicyText { rules: vec![unnamed], ..PolicyText::default() };
         Policy::compile(&text).map(|_| rule).map_err(|_| NoRule::Path)

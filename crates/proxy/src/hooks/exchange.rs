@@ -127,14 +127,14 @@ pub(super) enum Verdict {
     Done,
 }
 
-/// Changes of a message.
+/// Changes that a hook makes to a message: header fields and body.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) fields: Vec<FieldChange>,
-    /// Changes of the response that follows.
+    /// Changes of header fields in the later response to this request.
     pub(super) response_fields: Vec<FieldChange>,
     pub(super) body: Option<Bytes>,
-    /// Whether the hook needs no more of the message. The body is then not sent to the hook.
+    /// Whether the hook ignores the rest of the message. If so, the body is not sent to the hook.
     pub(super) is_final: bool,
 }
 

@@ -9,12 +9,12 @@ use super::envoy::config::core::v3 as core;
 use super::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use super::fault::HookFault;
 
-/// Maximum changes of one answer.
+/// Maximum field changes in one answer of a hook.
 const CHANGES_MAX: usize = 256;
-/// Maximum bytes of the names and values of one answer.
+/// Maximum total bytes of changed field names and values in one answer of a hook.
 const CHANGED_OCTETS_MAX: usize = 64 << 10;
 
-/// A change of a header field.
+/// A change of a header field: append, add, overwrite or remove.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum FieldChange {
     Append(HeaderName, HeaderValue),

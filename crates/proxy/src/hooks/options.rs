@@ -28,7 +28,8 @@ pub(super) const HOOKS_MAX: usize = 16;
 pub enum HookProtocol {
     /// `envoy.service.auth.v3.Authorization/Check`: decides about a request, and may change its header.
     ExtAuthz,
-    /// `envoy.service.ext_proc.v3.ExternalProcessor/Process`: changes requests and responses, or answers them.
+    /// `envoy.service.ext_proc.v3.ExternalProcessor/Process`: changes requests and responses, or sends its own response to the
+    /// client.
     ExtProc,
 }
 

@@ -24,7 +24,7 @@ use super::fields::{changes, header_map};
 /// A field without an action is appended: that is the default value of the action.
 const PLAIN: HeaderAppendAction = HeaderAppendAction::AppendIfExistsOrAdd;
 
-/// A part of a request or a response. The answer must be for the same part.
+/// The part of a request or response that a message contains. The response of the service must be for the same part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Part {
     RequestHeaders,

@@ -48,7 +48,7 @@ impl From<HookFault> for HookEnd {
 }
 
 impl HookEnd {
-    /// Returns the name in the audit log and in metrics.
+    /// Returns the name of this reason in the audit log and in metrics.
     const fn name(&self) -> &'static str {
         match self {
             Self::Replied(_) => "reply",
@@ -59,7 +59,8 @@ impl HookEnd {
     }
 }
 
-/// Whether a request upgrades the protocol of its connection. For an upgrade, hooks get only the header of the request.
+/// Kind of a request for the hooks: plain, or an upgrade of the connection's protocol. For an upgrade, hooks get only the header of
+/// the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
     Plain,

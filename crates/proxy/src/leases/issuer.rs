@@ -27,7 +27,7 @@ pub struct NewLease {
 
 /// Creates, renews and revokes leases. Implementations have timeouts. A call is not cancelled: its result is always awaited.
 pub trait LeaseIssuer: fmt::Debug + Send + Sync {
-    /// Creates a user with the rights of a role.
+    /// Creates a lease: a new database user with the rights of `role`.
     fn create<'a>(&'a self, role: &'a str) -> Issuing<'a, NewLease>;
 
     /// Renews a lease, at most to the maximum lifetime of its role. Returns the new expiry.

@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::issuer::{LeaseError, NewLease};
 
-/// Maximum tokens and passwords that are remembered for one lease. If more have used the lease, the lease no longer ends when they
-/// are removed.
+/// Maximum tokens and passwords that are remembered for one lease. If more tokens and passwords have used the lease, their removal
+/// no longer ends the lease.
 const HOLDERS_MAX: usize = 64;
 /// Maximum margin before the expiry of a lease. Within the margin, a tenth of the lease's lifetime, requests no longer get the
 /// lease.

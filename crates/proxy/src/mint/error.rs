@@ -14,7 +14,7 @@ pub enum MintError {
     /// The CA's key failed to sign.
     #[error("the CA key failed to sign: {0}")]
     NotSigned(#[from] SignError),
-    /// The client needs an RSA key, and the stock has none.
+    /// The client needs an RSA key, and no pre-generated RSA key is available.
     #[error("no RSA key is available yet: retry in a few seconds")]
     NoRsaKey,
     /// The leaf's key cannot be generated.

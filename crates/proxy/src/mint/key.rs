@@ -49,7 +49,7 @@ pub(super) enum LeafKeyScope {
     Process,
     /// The leaves of one user or consumer.
     Owner,
-    /// A single leaf.
+    /// One leaf; no other leaf uses this key.
     Leaf,
 }
 

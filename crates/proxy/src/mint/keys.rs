@@ -12,13 +12,13 @@ use super::key::{LeafKey, LeafKeyKind, LeafKeyScope};
 
 /// Default time for which new leaves use the same key.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
-/// Maximum time for which new leaves use the same key. The time for which keys are stored depends on it.
+/// Maximum time for which new leaves use the same key. The storage time of keys depends on this maximum.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Scope in which leaf certificates share a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum LeafKeySharing {
-    /// All leaves that are minted within the key's life share it. Minting needs only one signature.
+    /// All leaves that are minted during a key's life share the key. Minting needs only one signature.
     #[default]
     Shared,
     /// Each leaf has its own P-256 key, and each renewal a new key. RSA leaves still share a key, because the generation of an RSA

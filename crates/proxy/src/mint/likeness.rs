@@ -4,7 +4,8 @@ use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, HostOrIp, U
 
 use super::validity::VALIDITY_MIN;
 
-/// Maximum bytes of a certificate's subject and names, each name with its header: about 500 names. Every handshake sends them.
+/// Maximum total bytes of a certificate's subject and names, with a header for each name; enough for about 500 names. Every
+/// handshake sends the subject and names.
 const LIKENESS_OCTETS_MAX: usize = 16 << 10;
 /// Bytes of a name's header in DER.
 const NAME_HEADER: usize = 2;

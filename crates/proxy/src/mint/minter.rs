@@ -41,7 +41,7 @@ impl Minter {
         Self { authority: Arc::new(RwLock::new(Arc::new(authority))), keys, validity }
     }
 
-    /// Returns a minter with the same settings and other keys.
+    /// Returns a minter with the same CA and validity that uses `keys`.
     #[must_use]
     pub fn over(&self, keys: Arc<LeafKeys>) -> Self {
         Self { keys, ..self.clone() }

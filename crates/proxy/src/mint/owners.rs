@@ -24,7 +24,7 @@ impl KeysByOwner {
         Self::new(owners_max, life, stock, LeafKeys::of_user)
     }
 
-    /// Like [`Self::for_users`], for consumers, whose private keys may be sent to them.
+    /// Like [`Self::for_users`], but for consumers: the private keys may be sent to their consumer.
     #[must_use]
     pub fn for_consumers(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
         Self::new(owners_max, life, stock, LeafKeys::of_consumer)

@@ -10,7 +10,7 @@ use crate::permission::Identity;
 
 /// Maximum consumers with stored keys, about 1 KiB each. Beyond it, the least recently active consumer gets a new key.
 pub const CONSUMERS_MAX: u64 = 1_024;
-/// Profile for consumers without a certificate, which are on this machine.
+/// Leaf profile for consumers on this machine. These consumers have no certificate.
 const LOCAL: &str = "minted-for-this-machine";
 
 /// A consumer on one connection.
@@ -27,7 +27,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Returns the consumer for this machine.
+    /// Returns the consumer that represents all programs on this machine that connect without a certificate.
     pub(super) fn local() -> Self {
         Self {
             profile: LOCAL.into(),

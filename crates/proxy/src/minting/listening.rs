@@ -30,7 +30,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 /// Maximum concurrent requests of one connection: Envoy opens a stream for each name.
 const REQUESTS_MAX: u32 = 4_096;
-/// Maximum requests that were reset before they were processed (rapid reset, CVE-2023-44487).
+/// Maximum requests of one connection that are reset before they are processed (rapid reset, CVE-2023-44487).
 const RESETS_MAX: usize = 64;
 /// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -113,7 +113,7 @@ async fn over_tls(
     silence.end();
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     tokio::select! {
-        // Checked first: a consumer must not be served before its certificate was checked for revocation.
+        // Polled before the requests are served, so that a consumer with a revoked certificate is never served.
         biased;
         () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
         () = serve(shared, stream, consumer) => {}

@@ -38,7 +38,7 @@ pub(crate) struct Open {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Starts a listener as one of the `tasks`.
+/// Opens the listener for consumers, and serves their connections as tasks of `tasks`.
 pub(crate) async fn start(
     options: Options,
     leaves: LeafSource,

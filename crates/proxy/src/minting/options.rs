@@ -29,11 +29,12 @@ pub enum ConsumerAddress {
 pub struct Options {
     /// Address or socket for consumers.
     pub listen: ConsumerAddress,
-    /// CRLs of consumers' certificates.
+    /// CRLs for consumers' certificates; `None` disables the revocation check.
     pub revoked: Option<RevocationLists>,
     /// Policy for requested names. A leaf is issued only for a name that these rules intercept.
     pub names: Rules,
-    /// Maximum connections; further ones are closed immediately.
+    /// Maximum connections of consumers to this listener. At the maximum, a listener with TLS closes the connection that has been
+    /// silent the longest; otherwise the new connection is closed.
     pub connections_max: usize,
     /// Maximum concurrent secret discovery streams; further ones are rejected.
     pub streams_max: usize,

@@ -36,12 +36,12 @@ pub(super) enum Change {
 }
 
 struct Subscription {
-    /// Version that the consumer has; empty if none.
+    /// Version of the leaf that the consumer has; empty if it has no leaf.
     version: String,
     /// Whether the consumer was notified that there is no leaf.
     told_none: bool,
     asking: AbortHandle,
-    /// Number of failures in a row.
+    /// Number of consecutive failures to get the leaf.
     failures: u32,
     _place: OwnedSemaphorePermit,
 }

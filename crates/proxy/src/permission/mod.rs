@@ -118,7 +118,7 @@ impl Permission {
     /// found no slot.
     ///
     /// # Cancellation
-    /// Dropping the future does not affect others; the request is cancelled with the last of them.
+    /// Dropping the future does not affect callers that share the request. The request is cancelled when no caller waits for it.
     pub(crate) async fn ask(&self, asker: LeafRequester<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();

@@ -15,7 +15,7 @@ pub const YES_FOR: Duration = Duration::from_secs(300);
 pub const NO_FOR: Duration = Duration::from_secs(30);
 /// Default maximum of cached decisions, about 300 bytes each; the least recently used are evicted first.
 pub const ANSWERS_MAX: u64 = 65_536;
-/// Default maximum of concurrent requests: 25,000 per second at 10 ms each.
+/// Default maximum of concurrent requests; enough for 25,000 requests per second that take 10 ms each.
 pub const QUESTIONS_MAX: usize = 256;
 
 /// The decision while the permission service is unavailable.
@@ -65,7 +65,7 @@ pub struct Options {
     pub no_for: Duration,
     /// Maximum cached decisions. Default: [`ANSWERS_MAX`].
     pub answers_max: u64,
-    /// Maximum concurrent requests. One client may use a quarter of them.
+    /// Maximum concurrent requests to the permission service. One client may use a quarter of them.
     pub questions_max: usize,
     /// Whether requests name the client, so that a decision is valid for that client only; otherwise it is valid for all.
     pub names_clients: bool,

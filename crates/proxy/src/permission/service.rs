@@ -87,7 +87,8 @@ impl PermissionService {
     }
 
     /// Returns the URL in Caddy's format (`on_demand_tls`, `ask`): the host name or address is `domain`. Parameters about the
-    /// client are truncated, but the cache uses the complete [`Question`], so that clients are not confused.
+    /// client are truncated. The cache key is the complete [`Question`], so clients with equal truncated parameters do not share
+    /// decisions.
     fn url_of(&self, question: &Question) -> Result<String, HttpError> {
         let mut url = Guard::default().url(&self.url)?;
         let client = question.client.map(|client| client.to_string());

@@ -1,4 +1,4 @@
-//! Compilation of policies, with validation.
+//! Validates and compiles policies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Names {
         (name, number)
     }
 
-    /// Groups the names in `grants` by kind. Returns each group with the index of known names of the same kind.
+    /// Returns the names in `grants` by kind (identities, teams, tags), each kind with the index numbers of the policy's names.
     fn lists<'a>(
         &self,
         grants: &'a Grants,
@@ -252,7 +252,8 @@ impl Compiled {
         }
     }
 
-    /// Returns the first rule for identity, host and path that satisfies `test`. With `None`, rules for any path are tried.
+    /// Returns the first rule for identity, host and `path` that satisfies `test`. If `path` is `None`, tries the rules for all
+    /// paths.
     fn first(
         &self,
         request: &PolicyRequest<'_>,

@@ -19,11 +19,11 @@ pub struct PolicyRequest<'a> {
     pub host: &'a HostOrIp,
     /// The TCP port of the request.
     pub port: u16,
-    /// Known part of the request.
+    /// Stage at which the policy decides, with the data that are known at this stage.
     pub phase: Phase<'a>,
 }
 
-/// Known part of a request.
+/// Stage at which the policy decides about a request or a connection, with the data that are known at this stage.
 #[derive(Clone, Copy, Debug)]
 pub enum Phase<'a> {
     /// A connection that will be intercepted. The policy decides whether any request on the connection could be allowed.
@@ -67,12 +67,12 @@ pub struct Decision {
     pub hold_for_s: u16,
 }
 
-/// The reason of a decision.
+/// Reason of a policy decision, such as a matching rule or an expired identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// The first rule that matches.
+    /// The first matching rule decided.
     Rule,
-    /// No rule matches.
+    /// No rule matches, so the default action applies.
     Default,
     /// The identity has expired, so its requests are denied.
     Expired,
@@ -85,7 +85,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the name in logs.
+    /// Returns the name of this reason in logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -77,7 +77,8 @@ impl Part {
                 }
                 _ => {}
             }
-            // Extend the match of the last `*` by one byte, unless that is a slash; otherwise the match of the last `**`.
+            // Extend the match of the last `*` by one byte. If the byte is a slash, or there is no `*`, extend the match of the
+            // last `**` instead.
             if let Some((after, taken)) =
                 segment.filter(|(_, taken)| text.get(*taken).is_some_and(|at| *at != b'/'))
             {

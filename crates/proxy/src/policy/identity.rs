@@ -1,4 +1,4 @@
-//! Identities, and the identity of a client.
+//! Identities of a policy, and the search for the identity of a client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ pub struct Presented<'a> {
     pub address: IpAddr,
 }
 
-/// A compiled identity.
+/// Compiled identity of a policy: name, teams, tags, expiry and budget.
 #[derive(Debug)]
 pub struct Identity {
     /// Name of the identity in the policy.

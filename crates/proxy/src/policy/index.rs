@@ -19,7 +19,7 @@ struct RulesByIdentity {
     anyone: Rules,
 }
 
-/// Rules of one host and identity.
+/// Rules of one host and one identity, team or tag.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     all: Vec<u32>,

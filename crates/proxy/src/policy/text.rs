@@ -11,7 +11,7 @@ pub const HOLD_FOR_S: u64 = 120;
 /// Maximum deadline of a held request, in seconds.
 pub const HOLD_FOR_S_MAX: u64 = 3_600;
 
-/// Decision of a rule.
+/// Decision of a rule: allow, deny, log or hold.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -26,7 +26,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the name in configurations and logs.
+    /// Returns the name of the action in configurations and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ pub struct Grants {
     pub identities: Vec<String>,
     /// Names of teams whose identities get the credential.
     pub teams: Vec<String>,
-    /// Tags whose identities get the credential.
+    /// Tags: each identity with one of these tags gets the credential.
     pub tags: Vec<String>,
 }
 
@@ -109,16 +109,16 @@ pub struct IdentityText {
     /// Expiry (RFC 3339); requests are denied from this time on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// Names of users (password) and tokens of `[proxy.access]`.
+    /// Names of users with passwords, and of tokens, in `[proxy.access]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// Subjects (`CN=ci`) or URI names (`spiffe://mesh.example/ci`) of client certificates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
-    /// JSON Web Tokens, by their claims.
+    /// Conditions on JSON Web Tokens. A token that meets one of them belongs to the identity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jwt: Vec<JwtText>,
-    /// Networks of clients that have not authenticated.
+    /// Networks whose clients have this identity if they have not authenticated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<IpNet>,
     /// Limits of requests, concurrency and bytes. Default: no limits.
@@ -138,7 +138,7 @@ pub struct PolicyRuleText {
     /// Teams whose identities match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// Tags whose identities match.
+    /// Tags: each identity with one of these tags matches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Name of a preset, instead of conditions on the request. The rules of the preset replace this rule.
@@ -168,7 +168,7 @@ pub struct PolicyRuleText {
     /// Databases of PostgreSQL servers; `*` matches any text. A rule with databases is for sessions of `[[proxy.postgresql]]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub database: Vec<String>,
-    /// The decision. Default: `allow`.
+    /// Decision of the rule. Default: `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
     /// Seconds that a request may be held, for the action `hold`. Default: [`HOLD_FOR_S`].
@@ -199,7 +199,7 @@ impl PolicyRuleText {
     }
 }
 
-/// Identities, rules and default decision.
+/// Uncompiled policy: identities, rules and default decision.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyText {

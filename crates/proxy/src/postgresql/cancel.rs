@@ -72,7 +72,7 @@ impl CancelKeys {
         }
     }
 
-    /// Returns the session with this key.
+    /// Returns the data for cancelling the query of the session with this key; `None` if the key is unknown.
     pub(super) fn find(&self, key: &CancelKey) -> Option<CancelTarget> {
         self.0.lock().get(key).copied()
     }

@@ -16,7 +16,7 @@ use super::message::{
 
 /// Maximum messages of a login. SCRAM has four.
 const MESSAGES_MAX: usize = 20;
-/// Bytes of a response during a login, without the password.
+/// Initial buffer size of the proxy's login messages in bytes, in addition to the length of the password.
 const ANSWER_BYTES: usize = 1 << 10;
 
 /// Reason why the server did not accept the login.

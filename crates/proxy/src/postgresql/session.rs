@@ -60,7 +60,7 @@ enum Opening {
 /// An admitted session, logged in at the server.
 struct Established {
     stream: ServerStream,
-    /// The key by which the client cancels queries, if the server has such keys.
+    /// The key by which the client cancels queries; `None` if the server sent no such key.
     key: Option<IssuedKey>,
     cancel: Option<CancelTarget>,
     _slot: UpstreamSlot,
@@ -111,7 +111,7 @@ impl DatabaseProxy {
                     return End::NoRequest;
                 };
                 tokio::select! {
-                    // Checked first: a client must not be served before its certificate was checked for revocation.
+                    // Polled before the session is served, so that a client with a revoked certificate is never served.
                     biased;
                     () = door.guarded().revoked(shown) => End::CutOff,
                     end = Box::pin(self.in_tls(stream, client, silence)) => end,
@@ -249,7 +249,8 @@ impl DatabaseProxy {
         Ok(())
     }
 
-    /// Connects and logs in, and sends the client all messages before its first query.
+    /// Connects to the server and logs in. Forwards the server's messages to the client until the server is ready for the first
+    /// query.
     async fn establish<S: AsyncWrite + Unpin>(
         &self,
         client: &mut S,
@@ -268,8 +269,8 @@ impl DatabaseProxy {
         Ok(Established { stream, key, cancel, _slot: slot })
     }
 
-    /// Logs in at the server with the credential that a rule grants. If the server rejects it, tries a newer version of the
-    /// credential once.
+    /// Logs in at the server with the credential that a rule grants. If the server rejects the credential, tries a newer version
+    /// once.
     async fn log_in(
         &self,
         startup: &Startup,
@@ -371,7 +372,8 @@ impl DatabaseProxy {
         Err(LoginError::Invalid.into())
     }
 
-    /// Cancels the query of the session with this key of the proxy, and waits until the server has done so.
+    /// Cancels the query of the session to which the proxy issued `key`, and waits until the server has processed the request or
+    /// the timeout has passed.
     async fn cancel(&self, key: &CancelKey) {
         match self.keys.find(key) {
             Some(session) => self.cancel_at_server(session).await,

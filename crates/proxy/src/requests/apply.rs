@@ -39,7 +39,7 @@ pub(crate) struct MatchedRules {
     target: Target,
     /// Server name of the TLS connection; `None` without TLS.
     server: Option<HostOrIp>,
-    /// The client, for grants of credentials.
+    /// The client of the request, with the properties that decide which credentials it may use.
     grantee: Grantee,
 }
 
@@ -195,7 +195,8 @@ impl MatchedRules {
         self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
 
-    /// Returns whether the exchange may have to be recorded.
+    /// Returns whether a matching rule records the exchange, before the response type is known. See [`Self::should_record`] for the
+    /// final decision.
     pub(crate) fn records(&self) -> bool {
         self.rules().any(|rule| rule.record)
     }
@@ -205,7 +206,7 @@ impl MatchedRules {
         self.response_rules(&Kind::of(headers)).any(|rule| rule.record)
     }
 
-    /// Returns the rules that match the response's type.
+    /// Returns the names of the matching rules that have a condition on the response's media type.
     pub(crate) fn response_rule_names(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
         let kind = Kind::of(headers);
         let by_type = self.response_rules(&kind).filter(|rule| !rule.response_types.is_empty());

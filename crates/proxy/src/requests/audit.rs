@@ -167,7 +167,7 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
 struct Chain {
     options: AuditOptions,
     file: File,
-    /// Bytes of complete lines.
+    /// Length of the file in bytes, without a partial last line.
     length: u64,
     /// Whether the file may contain a partial line after the complete lines.
     is_torn: bool,
@@ -286,7 +286,8 @@ fn last_line(file: &mut File, length: u64) -> io::Result<String> {
     String::from_utf8(tail.split_off(from)).map_err(io::Error::other)
 }
 
-/// Returns the last bytes of a file: more than the longest line has.
+/// Returns the last `2 * LINE_MAX` bytes of a file, or the whole file if it is shorter. The bytes include the last line, which has
+/// at most [`LINE_MAX`] bytes.
 fn tail(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let from = length.saturating_sub(2 * LINE_MAX);
     let mut tail = Vec::new();

@@ -79,7 +79,7 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
     }
 }
 
-/// Reads up to the limit or the first error.
+/// Decodes a body up to `most` bytes or the first error. `is_cut`: whether the encoded body was truncated.
 fn read(decoder: impl Read, most: usize, is_cut: bool) -> Shown {
     let mut text = Vec::new();
     let mut limited = decoder.take(most as u64 + 1);
@@ -136,12 +136,12 @@ mod tests {
         for coding in ["br", "zstd", "gzip, br", "compress"] {
             assert!(of(&gzip, gzip.len(), coding, "").is_err(), "{coding}");
         }
-        // Truncated in the middle, and much longer than what was sent.
+        // First a truncated body, then a body that is much longer after decoding.
         let (cut, is_cut) = of(&gzip[..gzip.len() - 12], gzip.len(), "gzip", "").unwrap();
         assert!(is_cut && !cut.contains("hunter2"), "{cut}");
         let (long, is_cut) = of(&gzipped(&vec![b'.'; 1 << 20]), 2_000, "gzip", "").unwrap();
         assert!(is_cut && long.len() == MOST);
-        // Compressed without a declared coding; and text with two bytes for each character.
+        // First a compressed body without a declared coding, then a text with two bytes for each character.
         assert!(of(&gzip, gzip.len(), "", "").is_err());
         let wide: Vec<u8> = text.iter().flat_map(|octet| [*octet, 0]).collect();
         assert!(of(&wide, wide.len(), "", "").is_err());

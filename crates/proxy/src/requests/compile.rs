@@ -1,4 +1,4 @@
-//! Compilation of rules, with validation.
+//! Validates and compiles the rules on requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const TEXT_MAX: usize = 64 << 10;
 /// Maximum delay of a request. A delayed request occupies the client's connection.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// A compiled rule.
+/// A rule of `[[proxy.rules]]`, compiled.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
@@ -58,7 +58,7 @@ pub(super) enum LocalReply {
     Block(StatusCode, Option<String>),
 }
 
-/// All rules, compiled. Clones share them.
+/// All compiled rules of `[[proxy.rules]]`. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRules(pub(super) Arc<Compiled>);
 
@@ -66,7 +66,7 @@ pub struct RequestRules(pub(super) Arc<Compiled>);
 pub(super) struct Compiled {
     pub(super) rules: Vec<Rule>,
     index: ByHost<RulesByPath>,
-    /// Whether any rule records.
+    /// Whether any rule records exchanges.
     records: bool,
     /// Whether any rule has a path condition, so that the spelling of paths matters.
     pub(super) by_path: bool,
@@ -136,7 +136,7 @@ impl RequestRules {
         of_role.any(|inject| grantee.has(inject.grants()))
     }
 
-    /// Returns whether any rule records.
+    /// Returns whether any rule records exchanges.
     #[must_use]
     pub fn record(&self) -> bool {
         self.0.records

@@ -74,8 +74,8 @@ impl Decoder {
         self.waiting = data;
     }
 
-    /// Returns the next decoded bytes, at most 128 KiB of a compressed body. The result may be empty. `None` if no bytes are
-    /// waiting.
+    /// Decodes a part of the pushed bytes. Returns at most 128 KiB if the body is compressed, an empty result if the decoder needs
+    /// more input, and `None` if all pushed bytes are decoded.
     pub(super) fn pull(&mut self) -> io::Result<Option<Bytes>> {
         if self.waiting.is_empty() {
             return Ok(None);

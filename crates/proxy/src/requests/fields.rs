@@ -18,7 +18,7 @@ pub(super) fn pairs<'a>(text: &'a str, names: &[String]) -> Vec<(&'a str, Option
     text.split('&').map(pair).collect()
 }
 
-/// Joins pairs as they were written.
+/// Joins the pairs from [`pairs`] to a query or form, without changing their encoding.
 pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
     let written = |(name, value): &(&str, Option<&str>)| match value {
         Some(value) => format!("{name}={value}"),
@@ -27,7 +27,7 @@ pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
     pairs.iter().map(written).collect::<Vec<_>>().join("&")
 }
 
-/// Redacts the values of members with these `names` in JSON: one or several values, possibly truncated.
+/// Redacts the values of members with these `names` in a text of one or several JSON values. The text may be truncated.
 pub(super) fn json(text: &str, names: &[String]) -> String {
     let octets = text.as_bytes();
     let mut without = String::with_capacity(text.len());

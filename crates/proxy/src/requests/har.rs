@@ -25,9 +25,10 @@ use super::{body, fields};
 const TAIL: &str = "\n]}}\n";
 /// Prefix of the names of recording files. Files without this prefix are never deleted.
 const NAMED: &str = "bulla-proxy-";
-/// The maximum size of a file is one part in `PARTS` of the total limit. When the oldest file is removed, the other files remain.
+/// A recording file is closed when it reaches one part in `PARTS` of the total limit. When the oldest file is removed, the other
+/// files remain.
 const PARTS: u64 = 8;
-/// Maximum files of one hour. The files have numbers in their names, which keep their order.
+/// Maximum recording files of one hour. The numbers in the file names give the order of the files.
 const NUMBERS_MAX: u32 = 100_000;
 /// Header fields that are always redacted, in addition to configured and injected ones.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];

@@ -1,4 +1,4 @@
-//! Injection of credentials into requests, so that clients never have them.
+//! Injection of credentials into requests. Clients never get the credentials.
 
 use std::fmt;
 use std::io::Read;
@@ -98,7 +98,7 @@ pub(super) struct Injection {
     /// Patterns of the databases that the credential is for; empty: all.
     databases: Vec<String>,
     pub(super) insecure: bool,
-    /// Whether response bodies may contain the credential. If so, they are not searched.
+    /// Whether response bodies may contain the credential. Such bodies are not searched.
     may_echo: bool,
     /// Service and region of signatures, if they do not depend on the host.
     signature_scope: Option<Scope>,
@@ -109,8 +109,8 @@ pub(super) struct Injection {
     spellings: Mutex<Vec<([u8; 32], Arc<ValueEncodings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
-    /// SHA-256 of the last value that a server rejected, and the time of the last reload. They limit reloads: several requests may
-    /// report the same rejected value.
+    /// SHA-256 of the last value that a server rejected, and the time of the last reload. Limits reloads, because several requests
+    /// may report the same rejected value.
     refused: Mutex<Option<([u8; 32], Instant)>>,
     versions: Mutex<Versions>,
 }
@@ -145,8 +145,8 @@ impl Version {
 }
 
 impl Versions {
-    /// Chooses the version to send. `read` is the version that the source has now; also returns whether it is new. `refused`: the
-    /// version that the server has just rejected.
+    /// Chooses the version to send. `read`: the version that the source returned. `refused`: the version that the server has just
+    /// rejected. Also returns whether the current version has changed.
     fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> (Version, bool) {
         let is_stale = self
             .previous
@@ -330,7 +330,7 @@ impl Injection {
             && (self.databases.is_empty() || self.databases.iter().any(|one| star::matches(one, database)))
     }
 
-    /// Records whether the last read failed. Returns true if that changed.
+    /// Records whether the last read failed. Returns true if the previous read had the other result.
     pub(super) fn is_news(&self, is_missing: bool) -> bool {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
@@ -861,7 +861,7 @@ mod tests {
         // After a rejection, the proxy reads the third version.
         assert_eq!(sent(&mut versions, &three, Some(&two)), "three");
         assert_eq!(sent(&mut versions, &three, Some(&three)), "two");
-        // A read that began before the change returns the old version after it.
+        // A read that began before the change of versions returns the old version, and is ignored.
         assert_eq!(sent(&mut versions, &two, None), "three");
         assert_eq!(sent(&mut versions, &two, Some(&three)), "two", "as the version before");
         // Later, the old version means that the source was changed back.

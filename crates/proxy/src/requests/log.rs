@@ -76,7 +76,7 @@ impl RequestLog {
         Ok(Self { lines, recorder, audit, metrics: metrics.clone() })
     }
 
-    /// Returns a log entry of `request`, if requests are logged, it is traced, or one of `rules` may record it.
+    /// Returns a log entry of `request` if requests are logged, `request` is traced, or one of `rules` may record the exchange.
     pub(crate) fn entry<B>(
         &self,
         request: &Request<B>,
@@ -115,7 +115,8 @@ impl RequestLog {
         }
     }
 
-    /// Records the exchange of `entry` from now on, if a slot is free.
+    /// Records the exchange of `entry` from now on, unless the maximum number of recordings is in progress or waiting to be
+    /// written.
     pub(crate) fn record<B>(&self, entry: &mut Entry, request: &Request<B>, url: String) {
         if let Some(recorder) = &self.recorder {
             recorder.record(entry, request, url);
@@ -158,7 +159,7 @@ impl RequestLog {
         }
     }
 
-    /// Logs a CONNECT request that was refused because a leaf for its target is not permitted, with the reason.
+    /// Logs a refused CONNECT request, with the reason why a leaf for its target is not permitted.
     pub(crate) fn log_not_permitted(
         &self,
         client: &Client,

@@ -144,7 +144,7 @@ pub(super) fn of_hex(text: &[u8]) -> Zeroizing<Vec<u8>> {
     hex
 }
 
-/// Search in one text.
+/// State of the search for secrets in one text.
 struct Search<'a> {
     text: &'a [u8],
     is_cut: bool,

@@ -43,7 +43,7 @@ impl Recorder {
         }
     }
 
-    /// Records the exchange of `entry` from now on, if a slot is free.
+    /// Records the exchange of `entry` from now on, unless [`RECORDINGS_MAX`] recordings are in progress or waiting to be written.
     pub(super) fn record<B>(self: &Arc<Self>, entry: &mut Entry, request: &Request<B>, url: String) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             self.metrics.recordings_dropped.inc();

@@ -16,7 +16,7 @@ use super::inject::Injected;
 use super::scrub::Scrubber;
 use super::spellings::ValueEncodings;
 
-/// Codings that are decoded here.
+/// Content codings that this module decodes.
 const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
 
 /// Prepares a request with an injected credential, so that its response can be searched. The response must be complete, because the
@@ -46,8 +46,8 @@ pub(crate) fn make_searchable(headers: &mut HeaderMap) {
     }
 }
 
-/// Decoded bytes after which the task yields to others. A response may be compressed by a factor of 1,000, and the search takes
-/// processor time.
+/// Decoded bytes after which the task yields to other tasks. A response may be compressed by a factor of 1,000, and the search
+/// takes processor time.
 const TURN_OCTETS: usize = 64 << 10;
 
 /// The response has a content coding that cannot be searched.

@@ -140,7 +140,7 @@ pub struct InjectText {
     /// Teams whose identities get the credential.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// Tags whose identities get the credential.
+    /// Tags: each identity with one of these tags gets the credential.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Whether the credential may be sent over plain HTTP, or to a server whose certificate is not verified.

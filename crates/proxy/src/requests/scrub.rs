@@ -1,4 +1,5 @@
-//! Masks injected values in a stream. Bytes that may be part of a value are held back until more bytes show whether they are.
+//! Masks injected values in a stream. Holds back bytes that may be part of a value, until later bytes show whether the value is
+//! complete.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(pass(&mut scrubber, "hunter3 is it, 100%"), "******* is it, 100");
         assert_eq!(scrubber.found(), 1);
         assert_eq!(paused(&mut scrubber).await, ("%".to_owned(), PAUSE_SHORT));
-        // Something else follows; more bytes start the pause again.
+        // Other bytes follow, and start a new pause.
         assert_eq!(pass(&mut scrubber, " of hun"), " of ");
         let early = tokio::time::timeout(PAUSE_SHORT / 2, poll_fn(|cx| scrubber.poll_held(cx))).await;
         assert!(early.is_err());

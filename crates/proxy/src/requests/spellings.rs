@@ -24,11 +24,11 @@ const STEPS_EACH: u64 = 64;
 /// An injected value in all encodings. Not shown by `Debug`, and zeroed when dropped.
 pub(super) struct ValueEncodings {
     all: Vec<Text>,
-    /// For each byte, the texts that it may begin.
+    /// For each byte value, a bit mask of the texts whose encodings may begin with this byte.
     first: [u64; 256],
-    /// For each byte, the texts that it may continue as the second byte.
+    /// For each byte value, a bit mask of the texts whose encodings may have this byte as second byte.
     second: [u64; 256],
-    /// For each byte, the texts whose first character begins with it, unescaped.
+    /// For each byte value, a bit mask of the texts whose first character, unescaped, begins with this byte.
     plain: [u64; 256],
 }
 

@@ -13,7 +13,7 @@ store::handle! {
     ProxyLeaves
 }
 
-/// Maximum rows deleted by one statement: a few milliseconds of work.
+/// Maximum rows that one statement deletes. The limit keeps the duration of the statement at a few milliseconds.
 pub const TIDIED_MAX: u64 = 1_000;
 
 /// Time in µs that a key of one leaf, or of one user, is kept after the end of its last leaf. Shared keys are kept much longer.
@@ -31,7 +31,7 @@ pub struct LeafLeaseRequest<'a> {
     pub id: &'a str,
     /// Minimum expiry of the leaf, in µs since 1970-01-01 UTC.
     pub ends_from_us: i64,
-    /// The proxy that mints the leaf if there is none.
+    /// ID of the proxy that requests the leaf, and gets the lease if there is no suitable leaf.
     pub holder: Uuid,
     /// Current time, in µs since 1970-01-01 UTC.
     pub now_us: i64,
@@ -79,7 +79,7 @@ impl std::fmt::Debug for LeafLookup {
 pub struct NewLeaf<'a> {
     /// Digest of the leaf's identity, as in [`LeafLeaseRequest`].
     pub id: &'a str,
-    /// The proxy that has the lease to mint the leaf.
+    /// ID of the proxy that has the lease to mint the leaf.
     pub holder: Uuid,
     /// The certificate chain, sealed under the master key.
     pub sealed: &'a [u8],
@@ -104,7 +104,7 @@ const FIND: &str = "-- proxy_leaf_find
 SELECT 0, l.sealed, k.sealed, l.leaf_key, l.ends_at FROM proxy_leaves l LEFT JOIN proxy_leaf_keys k ON k.id = l.leaf_key
 WHERE l.id = ?1 AND l.sealed IS NOT NULL AND l.ends_at >= ?2";
 
-/// Takes the lease. Changes no row if another proxy has the lease, or if the leaf was stored meanwhile.
+/// Takes the lease. Changes no row if another proxy has the lease, or if a suitable leaf has been stored since the lookup.
 const TAKE: &str = "-- proxy_leaf_take
 INSERT INTO proxy_leaves (id, ends_at, made_at, holder, until_at) VALUES (?1, ?5, ?4, ?3, ?5)
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at
@@ -238,10 +238,7 @@ impl ProxyLeaves<'_> {
         self.0.execute(RELEASE, vec![id.into(), holder.into()]).await.map(drop)
     }
 
-    /// Stores a key of leaves until `ends_at_us`, or until its existing later end.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Stores a key of leaves until `ends_at_us`. A key that is stored with a later expiry keeps that expiry.
     pub async fn put_key(self, id: &str, sealed: &[u8], ends_at_us: i64) -> Result<(), StoreError> {
         self.0.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }
@@ -266,7 +263,7 @@ impl ProxyLeaves<'_> {
         Ok(CleanupCounts { deleted: ended.max(evicted), evicted })
     }
 
-    /// Returns the number of leaves, including those being minted. Scans an index.
+    /// Returns the number of leaves, including leaves that are being minted. Scans an index.
     ///
     /// # Errors
     /// Errors of the database.

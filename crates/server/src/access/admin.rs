@@ -109,8 +109,8 @@ impl Change {
 
 /// Makes a change and its audit event in one transaction. The change is effective immediately.
 ///
-/// This function does not check whether the change requires approval: `gates` does that before, and logins need no approval.
-/// `logins` tells whether users can sign in through an OIDC issuer.
+/// This function does not check whether the change requires approval: the module `gates` checks this first, and logins need no
+/// approval. `logins` tells whether users can sign in through an OIDC issuer.
 pub(crate) async fn make(
     access: &AccessControl,
     logins: bool,

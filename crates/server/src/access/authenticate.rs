@@ -17,7 +17,7 @@ use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
 use crate::peer::{Peer, address};
 use crate::problem::Problem;
 
-/// The session's cookie. The prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
+/// Name of the session cookie. The prefix binds the cookie to this host and to TLS (RFC 6265bis section 4.1.3.2).
 pub const SESSION_COOKIE: &str = "__Host-bulla";
 
 /// The header with the CSRF token, required for unsafe requests with a session. Other sites cannot read the token.
@@ -75,7 +75,7 @@ impl Authentication {
         Ok(client)
     }
 
-    /// Returns the caller. A request with an invalid credential fails, even if it also has a valid one.
+    /// Returns the caller. A request with an invalid credential fails, even if the request also has a valid credential.
     ///
     /// # Errors
     /// 401 without a valid credential; 403 when an unsafe request with a session lacks its CSRF token.
@@ -152,11 +152,12 @@ impl Authentication {
         self.access.certificate(hash, keys, client).await
     }
 
-    /// Returns whether names in certificates of a profile identify callers. Names in certificates of other CAs always do, because
-    /// the operator has chosen to trust these CAs.
+    /// Returns whether the names in a client certificate identify its caller. `profile` is the profile of a certificate that Bulla
+    /// issued. It is `None` for an external CA that the operator trusts: names in certificates of such a CA always identify
+    /// callers.
     async fn names_identify(&self, profile: Option<&str>) -> Result<bool, Problem> {
         match profile {
-            // The built-in profiles of agents and nodes, whose names the server assigns.
+            // The built-in profiles of agents and nodes: the server assigns the names in their certificates.
             None | Some(AGENT_PROFILE | NODE_PROFILE) => Ok(true),
             Some(profile) => Ok(self.clients.names_identify(profile).await?),
         }
@@ -167,7 +168,7 @@ impl Authentication {
 /// identifies a caller only together with the profile that the identity configures.
 fn certificate_name_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {
-        // The built-in profiles of agents and nodes, whose names the server assigns.
+        // The built-in profiles of agents and nodes: the server assigns the names in their certificates.
         None | Some(AGENT_PROFILE | NODE_PROFILE) => secret::certificate_hash(name),
         Some(profile) => secret::profiled_certificate_hash(profile, name),
     }

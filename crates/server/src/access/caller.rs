@@ -190,8 +190,8 @@ impl Caller {
         &self.0.ownership
     }
 
-    /// Returns whether one of the grants has the role of this name. Use it for limits only; permissions decide what the caller may
-    /// do.
+    /// Returns whether one of the grants has the role of this name. Use this function for limits only; permissions decide what the
+    /// caller may do.
     #[must_use]
     pub(crate) fn has_role(&self, name: &str) -> bool {
         self.0.roles.iter().any(|role| role == name)

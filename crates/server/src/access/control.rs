@@ -64,14 +64,15 @@ impl Default for SessionOptions {
     }
 }
 
-/// A cached credential.
+/// A cached credential: its principal, its grants and its expiry.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) principal: Principal,
     pub(crate) kind: CallerKind,
     pub(crate) id: Uuid,
     grants: Vec<Grant>,
-    /// The resolved grants, if none has a custom role.
+    /// The resolved grants. `None` if a grant has a custom role: then the grants are resolved at each request, because custom roles
+    /// can change.
     granted: Option<Vec<Granted>>,
     /// Expiry of the credential, µs since 1970-01-01 UTC.
     until_us: i64,
@@ -101,7 +102,7 @@ struct AccessParts {
 }
 
 impl AccessControl {
-    /// Creates a handle over this database.
+    /// Creates the access control for the identities, sessions and roles in this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock, sessions: SessionOptions) -> Self {
         let teams = TeamDirectory::new(store.clone());
@@ -146,7 +147,7 @@ impl AccessControl {
         self.0.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the caller with this API token (its hash).
+    /// Returns the caller whose API token has this hash.
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
@@ -160,7 +161,7 @@ impl AccessControl {
         .await
     }
 
-    /// Returns the caller with this session (its cookie's hash).
+    /// Returns the caller whose session cookie has this hash.
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
@@ -311,7 +312,7 @@ impl AccessControl {
 }
 
 impl AccessParts {
-    /// Returns an identity in cached form, unless it is disabled.
+    /// Converts an identity to a cache entry. Rejects a disabled identity.
     fn remembered(
         &self,
         identity: &Identity,

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 /// Lifetime of a link, unless a shorter one is requested.
 pub const LINK_LIFETIME: Duration = Duration::from_secs(600);
 
-/// Minimum lifetime that can be requested.
+/// Minimum lifetime of a link that a caller can request.
 pub(crate) const LINK_LIFETIME_MIN: Duration = Duration::from_secs(10);
 
 /// The console page that accepts a code in the URL's fragment, which browsers do not send to servers.

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 /// Prefix of every API token, so that scanners for leaked secrets recognize it.
 pub const TOKEN_PREFIX: &str = "bulla_";
 
-/// Characters of a token that are stored as its label: the prefix and four of forty-three.
+/// Characters of a token that are stored as its label: the prefix and 4 of the 43 random characters.
 const LABEL_CHARS: usize = TOKEN_PREFIX.len() + 4;
 
 /// Returns 256 random bits in base64url.
@@ -79,7 +79,8 @@ pub(crate) fn profiled_certificate_hash(profile: &str, matcher: &str) -> [u8; 32
     hash(&["certificate of profile", profile, matcher])
 }
 
-/// Returns the lookup key of an identity with a URI in its client certificate, for components that create such identities (agents).
+/// Returns the lookup key of an identity whose client certificate contains this URI, for components that create such identities
+/// (agents).
 #[must_use]
 pub fn uri_identity_key(uri: &str) -> [u8; 32] {
     certificate_hash(&format!("uri:{uri}"))

@@ -303,7 +303,7 @@ pub(crate) fn view(key: SecurityKey) -> SecurityKeyView {
     }
 }
 
-/// Returns the error for a response of a security key that is not accepted, which is the same for every cause.
+/// Returns the error for a rejected response of a security key. The error is the same for every cause.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated(
         "the security key was rejected: it is not registered here, or its response has expired or was used before",

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 pub(crate) struct SessionStart<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) method: SignInMethod,
-    /// Grants from the groups of the login, as JSON.
+    /// Grants that the user has through groups at the OIDC issuer, as JSON.
     pub(crate) grants: String,
     pub(crate) proved_at_us: Option<i64>,
     /// Expiry of the session, if it must be earlier than usual, µs since 1970-01-01 UTC.
@@ -25,7 +25,7 @@ pub(crate) struct SessionStart<'a> {
     pub(crate) security_key: Option<Uuid>,
     /// IP address of the browser, for the list of sessions.
     pub(crate) address: &'a str,
-    /// The previous session of the browser (its cookie's hash), which ends.
+    /// Hash of the cookie of the browser's previous session. The start of the new session ends the previous session.
     pub(crate) replaces: Option<[u8; 32]>,
 }
 
@@ -127,7 +127,7 @@ impl SessionRows {
 
 /// A proof of identity that confirms a session. A link, or a response of a security key, can be used only once.
 pub(crate) enum Proof {
-    /// The password.
+    /// The user entered the password.
     Password,
     /// A one-time link, by the hash of its code.
     Link([u8; 32]),

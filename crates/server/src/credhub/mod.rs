@@ -34,7 +34,7 @@ pub struct CredHubOptions {
     /// Actors for which a `name-like` search that begins with a slash matches only that exact name. Some clients search before each
     /// read, and would otherwise use the value of a credential with a longer name.
     pub exact_name_like: Vec<String>,
-    /// The external issuer whose tokens are accepted too; clients then log in at this issuer.
+    /// External issuer whose tokens are also accepted. If set, clients log in at this issuer.
     pub uaa: Option<UaaOptions>,
     /// CAs whose client certificates may identify an application (`OU=app:UUID`). In certificates of other CAs this attribute is
     /// ignored.
@@ -69,7 +69,7 @@ impl CredHub {
         if self.0.uaa.as_ref().is_some_and(Uaa::is_uaa) { "token:" } else { "uaa-client:" }
     }
 
-    /// Returns the actor of an API token with this name, which logged in with this grant type.
+    /// Returns the actor of an API token: `name` is the name of the token, `grant_type` the grant type of its login.
     pub(crate) fn token_actor(&self, name: &str, grant_type: &str) -> String {
         match self.token_prefix() {
             "uaa-client:" if grant_type == "password" => format!("uaa-user:{name}"),

@@ -24,7 +24,8 @@ pub enum ActorRule {
     Claims(ClaimTemplate),
 }
 
-/// A template with claims of a token in braces. It begins with its own prefix, so that no issuer can name the actors of another.
+/// A template with claims of a token in braces. The template begins with a prefix of its own, so that no other issuer's token can
+/// have the same actor name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClaimTemplate {
     prefix: String,
@@ -110,7 +111,7 @@ pub struct UaaOptions {
     pub roots: Vec<Vec<u8>>,
     /// Accepted audiences of a token. Empty: any audience, as in CredHub.
     pub audience: Vec<String>,
-    /// Scopes that a token must all have. Empty: none.
+    /// Scopes that a token must have, all of them. Empty: no scope is required.
     pub scopes: Vec<String>,
     /// Rule by which the actor is derived from a token.
     pub actor: ActorRule,
@@ -185,7 +186,7 @@ impl Uaa {
         Ok(Self { issuer: Issuer::new(&options.url, named, &options.roots)?, options })
     }
 
-    /// Returns whether the issuer is a UAA: it names the actors `uaa-client:` and `uaa-user:`.
+    /// Returns whether the issuer is a UAA. The actors of its tokens are named `uaa-client:…` or `uaa-user:…`.
     pub(super) fn is_uaa(&self) -> bool {
         self.options.actor == ActorRule::Uaa
     }

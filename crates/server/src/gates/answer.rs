@@ -38,7 +38,7 @@ impl<T> WriteResult<T> {
         }
     }
 
-    /// Adds the secret that becomes valid when the change is applied.
+    /// Adds the secret of a token to a pending change. The secret becomes valid when the change is applied.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
         if let Self::Waits(waits) = &mut self {
             waits.token = Some(token.to_owned());

@@ -78,7 +78,8 @@ const fn is_gated_permission(permission: Permission) -> bool {
     }
 }
 
-/// Returns whether these permissions may apply to a profile within this scope. A scope that names no profile may always apply.
+/// Returns whether a grant has a gated permission and can apply to the profile. A scope that names no profile can apply to every
+/// profile.
 fn is_over(granted: &Granted, profile: &str) -> bool {
     let other = granted.scope.bounds().iter().any(|bound| match bound {
         Scope::Profile(name) => name != profile,

@@ -1,7 +1,8 @@
-//! Gates: objects that decide whether issuance requires approval. Every write of a gate goes through [`Gates::write`]. It applies
-//! the write or, if a profile with required approval depends on the gate, stores it as a pending change.
+//! Gates: objects that decide whether issuance requires approval. A gate is a profile, a role or an identity with its grants, an
+//! issuer, a target, or a policy.
 //!
-//! A gate is a profile, a role or an identity with its grants, an issuer, a target, or a policy.
+//! Every write of a gate calls [`Gates::write`]. This function applies the write, or stores it as a pending change if a profile
+//! with required approval depends on the gate.
 
 mod answer;
 mod apply;

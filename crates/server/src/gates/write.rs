@@ -1,4 +1,4 @@
-//! Writes of gates, and the approval of pending writes.
+//! Writes of gates (objects that decide whether issuance requires approval), and the approval of pending writes.
 
 use authority::Authority;
 use authority::change::{Approved, ChangeError, PendingChange, ProposedChange};
@@ -35,7 +35,7 @@ impl Gates {
         Ok(WriteResult::Waits(Box::new(change_view(pending, self.access.clock().now_us()))))
     }
 
-    /// Writes an identity, and returns it after the write.
+    /// Writes an identity. Returns the identity after the write, or the change that waits for approval.
     pub(crate) async fn identity(
         &self,
         caller: &Caller,

@@ -22,7 +22,7 @@ use super::reader::ReaderTimeout;
 #[error("the body did not arrive before the timeout")]
 pub(super) struct BodyTimeout;
 
-/// Whether the body of this request was too slow. The listener then responds 408, whatever its handler returns.
+/// Whether the body of this request was too slow. The listener then responds 408, regardless of the handler's response.
 #[derive(Clone, Default)]
 pub(super) struct SlowBody(Arc<AtomicBool>);
 

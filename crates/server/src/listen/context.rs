@@ -33,7 +33,7 @@ pub(super) struct ListenerSlots {
 /// The connection slots of one listener.
 pub(super) struct Places {
     pub(super) slots: Slots,
-    /// Slots of clients by their certificate (DER).
+    /// Slots of clients, by the SHA-256 of their certificate (DER).
     pub(super) certificates: KeyedConcurrencyLimit<[u8; 32]>,
     pub(super) memory: ResponseMemory,
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Divisor of the budget: one address may use the total divided by this number.
+/// Divisor that limits one address to half of the total budget.
 const SHARE_PARTS: usize = 2;
 
-/// Limit for the first response of an address, as a multiple of the budget. Such a response is allowed until all responses together
-/// reach this multiple. A few addresses that read nothing therefore do not block the others.
+/// Multiple of the budget up to which an address without a counted response may still get one. A few addresses that read nothing
+/// therefore do not block the others.
 const FIRST_TIMES: usize = 2;
 
 /// Maximum bytes of a response that is not counted: an OCSP response, a health check, an error. The limits of streams and
@@ -95,7 +95,7 @@ mod tests {
         assert!(take("192.0.2.1", 5).is_none());
         let other = take("2001:db8::1", 50).unwrap();
         assert!(take("2001:db8::2", 5).is_none(), "the same /64");
-        // The budget is used up: other addresses may have one response each, and small ones are not counted.
+        // The budget is used up: each other address may have one response. Small responses are not counted.
         let first = take("192.0.2.3", 60).unwrap();
         assert!(take("192.0.2.3", 5).is_none() && take("192.0.2.4", 60).is_none());
         assert!(take("192.0.2.3", 4).is_some());

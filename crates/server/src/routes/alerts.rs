@@ -306,7 +306,7 @@ fn rule_view(row: AlertDocument) -> RuleView {
     }
 }
 
-/// Parses a member of a body as a domain type.
+/// Parses `value`, the member `member` of a request body, as the domain type `T`.
 fn part<T: DeserializeOwned>(member: &str, value: Value) -> Result<T, Problem> {
     T::deserialize(value).map_err(|error| Problem::unprocessable(format_args!("{member}: {error}")))
 }

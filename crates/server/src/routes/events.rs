@@ -34,9 +34,9 @@ struct EventParams {
 /// Streams events.
 ///
 /// Each event has its kind as name, its position as ID, and a JSON object with `at`, `subject` and `body` as data. With
-/// `Last-Event-ID` the stream begins with the stored events since then. A client that is too slow gets the event `lagged` with the
-/// number of missed events, and should reload its data. The stream ends within seconds when the caller loses access, for example
-/// when the caller signs out everywhere.
+/// `Last-Event-ID` the stream begins with the stored events after that ID. A client that is too slow gets the event `lagged` with
+/// the number of missed events, and should reload its data. The stream ends within seconds when the caller loses access, for
+/// example when the caller signs out everywhere.
 #[utoipa::path(get, path = "/api/v1/events", operation_id = "followEvents",
     params(EventParams, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, body = String, content_type = "text/event-stream")))]

@@ -21,7 +21,7 @@ fn figures_view(figures: Figures) -> FiguresView {
     FiguresView { count, mean, p50, p95, p99 }
 }
 
-/// Rounds a value to three significant digits. Its accuracy is about a quarter of a percent.
+/// Rounds a measured value to three significant digits. The measurement is accurate to about a quarter of a percent.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
@@ -41,7 +41,8 @@ fn series_view(seen: SeriesStatus) -> SeriesView {
     }
 }
 
-/// Shows the performance of the scanner, now and over the last seven days, as of the last measurement: at most a minute ago.
+/// Shows the performance of the scanner, now and over the last seven days. The values are from the last measurement, at most a
+/// minute ago.
 #[utoipa::path(get, path = "/api/v1/history", operation_id = "listHistory",
     responses((status = 200, body = Listing<SeriesView>)))]
 async fn list(Component(history): Component<History>) -> Result<Json<Listing<SeriesView>>, Problem> {

@@ -113,7 +113,7 @@ pub(crate) fn session_cookie(secret: &str) -> Result<HeaderValue, Problem> {
     set_cookie(SESSION_COOKIE, secret, None)
 }
 
-/// Returns the browser's current session, by its cookie. A new sign-in replaces it.
+/// Returns the browser's current session, by its cookie. A new sign-in replaces this session.
 pub(crate) fn replaced_session(headers: &HeaderMap) -> Option<[u8; 32]> {
     cookie(headers, SESSION_COOKIE).map(session_hash)
 }

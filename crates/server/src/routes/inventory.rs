@@ -77,7 +77,7 @@ fn found_view(found: FoundEndpoint) -> FoundView {
     }
 }
 
-/// Lists the results of scans, and whether each is managed.
+/// Lists the scan results by endpoint, and whether each found certificate is managed.
 #[utoipa::path(get, path = "/api/v1/inventory", operation_id = "listInventory", params(PageQuery, InventoryQuery),
     responses((status = 200, body = Listing<FoundView>)))]
 async fn list(

@@ -100,7 +100,7 @@ async fn finish(
     Ok((session_cookie(&done.cookie)?, done.return_to))
 }
 
-/// Ends the session.
+/// Ends the caller's session.
 #[utoipa::path(post, path = "/api/v1/auth/logout", operation_id = "logout",
     responses((status = 200, body = LoggedOut)))]
 async fn logout(

@@ -180,7 +180,7 @@ async fn replace(
     Ok(answer(ownership.update(&record, &new_rule(body), caller.actor()).await?))
 }
 
-/// Deletes an ownership rule. Certificates that were claimed by it remain unchanged.
+/// Deletes an ownership rule. Certificates that were claimed under the rule remain unchanged.
 #[utoipa::path(delete, path = "/api/v1/ownership-rules/{id}", operation_id = "deleteOwnershipRule",
     params(("id" = String, Path)), responses((status = 204)))]
 async fn delete(

@@ -104,7 +104,7 @@ fn absent() -> Response {
     Problem::not_found("such protocol on this server").into_response()
 }
 
-/// Reads the complete body, within its limit, and passes the request to its component.
+/// Reads the complete request body, within its limit, and passes the request to the component of the protocol.
 async fn whole<F: Future<Output = http::Response<Bytes>>>(
     request: Request,
     handle: impl FnOnce(http::Request<Bytes>, Peer) -> F,

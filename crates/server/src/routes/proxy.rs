@@ -221,7 +221,7 @@ fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem>
         .hint("ask another person with the permission proxy.decide"))
 }
 
-/// The audit log of decisions.
+/// Writes decisions on the proxy's requests to the audit log.
 #[derive(Clone)]
 struct Decisions {
     store: Store,

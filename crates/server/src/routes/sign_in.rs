@@ -53,8 +53,8 @@ pub(crate) fn routes() -> Api {
 
 /// Creates a one-time sign-in link for the caller.
 ///
-/// Its session has the permissions of the caller, and ends when the caller is disabled, deleted or expires. A link can be used
-/// once. A caller has at most eight unused links: a further link invalidates the oldest one.
+/// The session that the link starts has the permissions of the caller, and ends when the caller is disabled, deleted or expires. A
+/// link can be used once. A caller has at most eight unused links: a further link invalidates the oldest one.
 #[utoipa::path(post, path = "/api/v1/auth/links", operation_id = "createSignInLink", request_body = NewSignInLink,
     responses((status = 201, body = SignInLinkView)))]
 async fn create_link(

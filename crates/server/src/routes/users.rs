@@ -52,7 +52,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
     Ok(Json(try_listing(page, identity_view)?))
 }
 
-/// Creates a user: before the first login at the OIDC issuer, or with password and one-time links only.
+/// Creates a user who later logs in at the OIDC issuer, or who uses only a password and one-time links.
 #[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
     responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(

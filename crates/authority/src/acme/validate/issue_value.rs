@@ -1,6 +1,6 @@
 //! Parser of the issue-value in CAA and `dns-persist-01` records (RFC 8659 section 4.2).
 
-/// A parsed value: `ca.example; accounturi=…; …`.
+/// A parsed issue-value, such as `ca.example; accounturi=…`.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct IssueValue {
     /// Domain in lower case, without a final dot; empty means that no CA may issue.

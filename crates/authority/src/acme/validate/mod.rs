@@ -27,7 +27,7 @@ use resolver::Dns;
 
 pub(crate) use proof::{Failure, Proven, Question};
 
-/// Reason why validation cannot be set up.
+/// Reason why domain validation cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The resolver configuration of the machine is invalid.

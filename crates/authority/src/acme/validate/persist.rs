@@ -9,7 +9,7 @@ use super::{Failure, Proven, Question};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
-/// The rules for records: identities of the CA and accepted forms of account URIs.
+/// Rules for `dns-persist-01` records: domain names of the CA, and accepted forms of account URIs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     /// Domain names of the CA.

@@ -14,7 +14,7 @@ use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of
 coded! {
     /// Status of an ACME account (RFC 8555 section 7.1.2). Only `valid` accounts can place orders.
     pub enum AcmeAccountStatus: "ACME account status" {
-        /// The account is in use.
+        /// The account is active and can place orders.
         Valid = 0 => "valid",
         /// Deactivated by its owner (RFC 8555 section 7.3.6).
         Deactivated = 1 => "deactivated",
@@ -107,7 +107,7 @@ pub(super) const ACCOUNT: &str = concat!("-- acme_account\n", columns!(), " WHER
 pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
 
-/// Selects the given keys that belong to an account.
+/// Selects those of the given key thumbprints that belong to an account.
 pub(super) const KEYS_TAKEN: BulkStatement = db::bulk! {
     "-- acme_keys_taken
 SELECT thumbprint FROM acme_accounts
@@ -259,7 +259,7 @@ impl Acme<'_> {
         self.0.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
     }
 
-    /// Returns the given thumbprints that belong to the current key of an account, in a single statement.
+    /// Returns the subset of these thumbprints that are in use as the current key of an account. Runs a single statement.
     ///
     /// # Errors
     /// Fails if the database fails.

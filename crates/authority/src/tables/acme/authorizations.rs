@@ -13,7 +13,7 @@ coded! {
     pub enum AcmeAuthorizationStatus: "ACME authorization status" {
         /// Not yet validated.
         Pending = 0 => "pending",
-        /// Validated.
+        /// The validation succeeded, or none was required.
         Valid = 1 => "valid",
         /// The validation failed.
         Invalid = 2 => "invalid",

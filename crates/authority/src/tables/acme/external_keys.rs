@@ -88,7 +88,7 @@ pub(super) async fn spend(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, St
     Ok(tx.execute(USE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Stores an external key that is enabled and unused. Returns false if its name is in use.
+/// Stores an external key that is enabled and unused. Returns false if its `kid` is in use.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -1,4 +1,4 @@
-//! Encoding of a list in one text column.
+//! Encoding of a list of strings in one text column, one item on each line.
 
 /// Encodes a list for one text column, with one item on each line.
 pub(super) fn lines(all: &[String]) -> String {

@@ -13,7 +13,8 @@ use super::place::{place, placed};
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
-    /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when the order is read.
+    /// Stored status of an order. Three states are not stored but derived when the order is read: ready, expired, and invalid
+    /// because of an authorization.
     pub enum AcmeOrderStatus: "ACME order status" {
         /// The order is not finalized.
         Pending = 0 => "pending",
@@ -35,7 +36,7 @@ pub struct AcmeOrder {
     pub account: Uuid,
     /// Profile with which the certificate is issued.
     pub profile: String,
-    /// Stored status. Readers derive the states ready, expired, and invalid by an authorization.
+    /// Stored status. The states ready, expired, and invalid because of an authorization are derived when the order is read.
     pub status: AcmeOrderStatus,
     /// Identifiers of the order, such as `dns:*.a.example` or `ip:10.0.0.1`.
     pub names: Vec<String>,
@@ -245,7 +246,8 @@ impl Acme<'_> {
         Ok(orders.into_iter().map(with).collect())
     }
 
-    /// Returns the authorizations of these orders in a single statement, by order. Finalized orders are omitted.
+    /// Returns the authorizations of these orders, keyed by the identifier of the order. Runs a single statement. Finalized orders
+    /// are omitted.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -30,7 +30,8 @@ INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_af
                           spki_sha256, first_seen_at, last_seen_at)
 SELECT ?1, i.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 FROM issuers i WHERE i.name_sha256 = ?2 RETURNING sha256, id";
 
-/// Inserts into all four tables, with the names as one text with separators. Like [`CERTIFICATE`], it skips rows without an issuer.
+/// Inserts certificates into four tables: `certificates`, `certificate_ders`, `certificate_names` and `issued`. The names of a
+/// certificate are one text with separators. Like [`CERTIFICATE`], it skips rows without an issuer.
 const WHOLE: &str = "-- issued_whole
 WITH n AS (
     SELECT * FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[],
@@ -263,7 +264,7 @@ fn origin(new: &[&NewIssued]) -> [Column; 6] {
     ]
 }
 
-/// Inserts the contents of the stored rows, on SQLite.
+/// Inserts the DER, the names and the issuing data of the stored certificates, on SQLite.
 async fn insert_contents(
     tx: &mut Tx,
     new: &[&NewIssued],

@@ -13,7 +13,7 @@ pub enum IssuedSearch {
     Sha256(Vec<u8>, Vec<u8>),
     /// Range of SHA-256 hashes of the SubjectPublicKeyInfo.
     Key(Vec<u8>, Vec<u8>),
-    /// This name or a subdomain of it.
+    /// Certificates for this name or a subdomain of it.
     Name(String),
 }
 

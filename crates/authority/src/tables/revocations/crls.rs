@@ -52,7 +52,7 @@ pub struct BuiltCrl {
     pub ca: Uuid,
     /// Number of the shard; -1 for the delta CRL.
     pub shard: i64,
-    /// Value of `changes`, read before the entries.
+    /// Value of [`CrlState::changes`], read before the entries of the CRL.
     pub built: i64,
     /// Latest time in microseconds at which the next CRL is created.
     pub refresh_at_us: i64,
@@ -120,7 +120,7 @@ const GET: &str = "-- crl_get
 SELECT c.number, c.this_update, c.next_update, c.entries, c.base, d.der
 FROM crls c JOIN crl_ders d ON d.ca = c.ca AND d.shard = c.shard WHERE c.ca = ?1 AND c.shard = ?2";
 
-/// Sums the counters of full CRLs only, because every revocation increments one.
+/// Sums the counters of full CRLs only, because every revocation increments the counter of a full CRL.
 const CHANGES: &str = "-- crl_changes
 SELECT CAST(COALESCE(SUM(changes), 0) AS BIGINT) FROM crls WHERE shard = 0";
 

@@ -9,7 +9,7 @@ use x509::crl::Reason;
 /// A revocation with its certificate, reason and actor, for lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevocationEntry {
-    /// Certificate in table `issued`.
+    /// Identifier of the certificate in the table `issued`.
     pub certificate: Uuid,
     /// CA that issued the certificate.
     pub ca: Uuid,

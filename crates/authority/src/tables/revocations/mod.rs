@@ -63,7 +63,7 @@ pub struct RevocationRow {
     pub serial: Vec<u8>,
     /// Revocation date in microseconds.
     pub revoked_at_us: i64,
-    /// Revocation reason.
+    /// Revocation reason (RFC 5280 section 5.3.1).
     pub reason: Reason,
     /// Time in microseconds since when the key is suspected to be compromised.
     pub invalidity_at_us: Option<i64>,
@@ -74,7 +74,7 @@ pub struct RevocationRow {
 /// A certificate whose revocation state a request changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokedRow {
-    /// Public identifier.
+    /// Public identifier of the certificate.
     pub id: Uuid,
     /// CA that issued the certificate.
     pub ca: Uuid,
@@ -88,8 +88,8 @@ macro_rules! with_reasons {
     };
 }
 
-/// Inserts or updates the revocations of the target. An existing revocation is changed only where RFC 5280 section 5.3.1 allows it:
-/// from hold or from released to any reason, and from any other reason to keyCompromise.
+/// Inserts or updates the revocations of the target. An existing revocation is changed only as RFC 5280 section 5.3.1 allows: a
+/// hold or a released hold may get any reason, and any other reason may only become keyCompromise.
 macro_rules! upsert {
     () => {
         "\nON CONFLICT (certificate_id) DO UPDATE

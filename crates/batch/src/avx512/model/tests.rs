@@ -5,7 +5,7 @@ use std::arch::x86_64 as processor;
 
 use super::*;
 
-/// Number of rounds with other words.
+/// Number of rounds, each with different words.
 const ROUNDS: u64 = 20_000;
 
 /// Random words from a seed (SplitMix64), mixed with edge values.

@@ -1,5 +1,5 @@
-//! Inverses modulo p and n, interleaved (Fermat: power of the modulus less two). While one square waits for its carries, the other
-//! computes products. The exponents are not secret.
+//! Inverses modulo p and n, interleaved (Fermat: the exponent is the modulus minus two). While one square waits for its carries,
+//! the other computes products. The exponents are not secret.
 
 use super::super::short::EightShort;
 use super::field::{self, PRIME_WORDS};
@@ -45,7 +45,7 @@ pub(super) fn inverses(a: &EightShort, b: &EightShort) -> (EightShort, EightShor
     (of_a, of_b)
 }
 
-/// Returns a window of the modulus less two.
+/// Returns a window of the exponent, which is the modulus minus two.
 fn bits(modulus: &[u64; 4], window: usize) -> usize {
     // The lowest word of both moduli is above two, so that no borrow occurs.
     let word = modulus[window / WINDOWS] - if window < WINDOWS { 2 } else { 0 };

@@ -61,7 +61,7 @@ const TIDY_EVERY: Duration = Duration::from_secs(60);
 const TIDY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum batches in a row; the rest is deleted the next time.
 const TIDY_BATCHES_MAX: usize = 100;
-/// Maximum decrypted keys of other proxies in memory. A proxy generates one of each type per hour.
+/// Maximum decrypted keys of other proxies in memory. A proxy generates one key of each type per hour.
 const KEYS_OPEN_MAX: u64 = 1_024;
 /// Time after which a key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
@@ -354,7 +354,7 @@ impl LevelState {
         None
     }
 
-    /// Mints and stores the leaf, with the lease. If the lease was lost meanwhile, uses the leaf of another proxy.
+    /// Mints and stores the leaf, with the lease. If the lease was lost during the minting, uses the leaf of another proxy.
     async fn mint(
         &self,
         asking: &LeafRequest,

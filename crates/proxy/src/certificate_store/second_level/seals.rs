@@ -119,7 +119,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         LeafKeyKind::Rsa2048 => b"rsa2048",
     });
     part(id.profile.as_bytes());
-    // Leaves with shared keys keep the IDs of earlier versions, which had no other mode.
+    // Leaves with shared keys keep the row IDs of earlier program versions, in which all leaves had shared keys.
     if id.keys == LeafKeySharing::ByHost {
         part(b"by-host");
     }

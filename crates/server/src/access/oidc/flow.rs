@@ -48,11 +48,11 @@ pub(crate) struct Login {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CallbackParams {
-    /// The code, which is exchanged for the ID token.
+    /// The authorization code, which is exchanged for the ID token.
     code: Option<String>,
-    /// The state parameter as sent.
+    /// Value of the `state` parameter that the issuer returned.
     state: Option<String>,
-    /// The issuer (RFC 9207).
+    /// Issuer identifier (RFC 9207), if the issuer sends it.
     iss: Option<String>,
     /// The error code, if the login failed at the issuer.
     error: Option<String>,
@@ -206,7 +206,7 @@ fn grants_from_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
     grants
 }
 
-/// Returns the existing user, or creates one. Rejects a user without grants from groups or an administrator.
+/// Returns the existing user, or creates one. Rejects a user who has no grants, neither from groups nor from an administrator.
 async fn person(
     access: &AccessControl,
     oidc: &Oidc,

@@ -102,12 +102,12 @@ impl Claims {
         Ok(())
     }
 
-    /// Returns a claim that is a string.
+    /// Returns the value of a claim; `None` unless it is a non-empty string.
     pub(super) fn text(&self, claim: &str) -> Option<&str> {
         self.others.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Returns a claim that is a string or a list of strings.
+    /// Returns the values of a claim that is a string or a list of strings; empty for any other claim.
     pub(super) fn texts(&self, claim: &str) -> Vec<&str> {
         match self.others.get(claim) {
             Some(Value::String(one)) => vec![one],

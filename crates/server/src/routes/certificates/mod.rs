@@ -130,7 +130,7 @@ fn tagged(certificate: ManagedCertificate) -> Response {
     response
 }
 
-/// Sort order of the listing.
+/// Query parameters that sort the list of managed certificates.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Sorting {

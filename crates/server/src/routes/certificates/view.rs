@@ -184,7 +184,8 @@ fn date(day: i64) -> String {
     time::shown(day.saturating_mul(DAY_US)).chars().take(10).collect()
 }
 
-/// Returns the summary. `short_lived` is the number of certificates whose profile issues for a short time.
+/// Returns the summary of all managed certificates. `short_lived` is the number of certificates whose profile issues for at most 47
+/// days.
 pub(super) fn summary_view(counts: Counts, short_lived: u64) -> SummaryView {
     let today = counts.today;
     let by_day = counts.by_day.range(today..).take(DAYS_SHOWN);

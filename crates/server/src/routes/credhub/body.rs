@@ -14,7 +14,7 @@ use serde::de::value::MapDeserializer;
 use super::context::Context;
 use crate::credhub::Refused;
 
-/// The members of a JSON object, each with its text. Of members with the same name the last one counts, as in CredHub.
+/// The members of a JSON object, each with its text. If several members have the same name, the last one counts, as in CredHub.
 pub(super) type Members = BTreeMap<String, SecretJson>;
 
 /// A request body that is a JSON object.

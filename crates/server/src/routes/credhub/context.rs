@@ -50,7 +50,7 @@ impl FromRequestParts<Self> for Context {
     }
 }
 
-/// Returns the host name that the client used for this server. In HTTP/2 it is in the URI (RFC 9113 section 8.3.1).
+/// Returns the host name that the client used for this server. In HTTP/2 the host name is in the URI (RFC 9113 section 8.3.1).
 pub(crate) fn host<'a>(headers: &'a http::HeaderMap, uri: &'a http::Uri) -> Option<&'a str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     header.or_else(|| uri.authority().map(http::uri::Authority::as_str))

@@ -28,8 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum subscribers that a node checks in one [`POLL_INTERVAL`]. If there are more, each is checked less often.
 const LOOKS_MAX: usize = 256;
 
-/// Maximum skipped events before a subscriber receives its position, so that the skipped events need not be read again after a
-/// reconnect.
+/// Number of consecutive events that the stream skips, because they are not for the caller, before it sends its position. After a
+/// reconnect, the skipped events need not be read again.
 const PASSED_MAX: usize = 500;
 
 /// Streams the changes of credentials that the caller may read at the time of each change: `credential.changed` and

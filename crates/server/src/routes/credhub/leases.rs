@@ -197,7 +197,7 @@ fn lease_id(text: &str) -> Result<Uuid, Refused> {
     Ok(text.parse().map_err(|_| CredentialError::NoLease)?)
 }
 
-/// Creates a credential: `{"name": …, "ttl_seconds": …}`.
+/// Creates a dynamic credential and its lease: `{"name": …, "ttl_seconds": …}`.
 async fn create(
     context: Context,
     Principal(requester): Principal,

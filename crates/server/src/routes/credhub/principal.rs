@@ -1,5 +1,5 @@
-//! The principal of a request. It authenticates with a token of the embedded issuer, an API token, a client certificate, or (only
-//! for pages of this process) a browser session.
+//! The principal of a request: authenticated by a token of the embedded issuer, an API token, a client certificate, or (only for
+//! pages of this process) a browser session.
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
@@ -240,7 +240,7 @@ pub(super) fn caller_requester(caller: &Caller, actor: String) -> Requester {
 }
 
 /// Returns the actor name of a caller in permissions. An API token is a client of the embedded issuer. Every other kind of identity
-/// has its own prefix, so that no issuer can name its actors.
+/// has its own prefix, so that no issuer can issue a token with the same actor name.
 pub(super) fn actor_of(hub: &CredHub, caller: &Caller) -> String {
     let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
     match caller.kind() {

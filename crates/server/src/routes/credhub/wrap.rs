@@ -1,4 +1,4 @@
-//! Single-use values, which anyone with the token can read once. An extension to CredHub.
+//! Single-use tokens for values: anyone with such a token can read its value once. An extension to CredHub.
 
 use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};
 use axum::Json;
@@ -44,8 +44,8 @@ async fn wrap(
     }))
 }
 
-/// Name of the reader for the log, and its address. The name is the caller's, if authenticated, else the address. Access
-/// depends on the token alone.
+/// The reader of a single-use value: a name for the log, and the address. The name is that of the authenticated caller, otherwise
+/// the address. Access depends on the token alone.
 struct Reader(String, std::net::IpAddr);
 
 impl FromRequestParts<Context> for Reader {

@@ -13,7 +13,7 @@ use super::answer::{Answer, Body, Refused, data, leased, number, time};
 use super::path::SecretName;
 use super::principal::Principal;
 
-/// Prefix of the identity of every lease.
+/// Prefix of every lease ID in Vault's API.
 const PREFIX: &str = "database/creds";
 
 /// Maximum rounds of a revocation by prefix, of 1,000 leases each.

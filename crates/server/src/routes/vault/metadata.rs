@@ -209,7 +209,7 @@ async fn note(
     }
 }
 
-/// Deletes a name with all its versions. The CredHub API can restore it for `credentials.undelete_days`.
+/// Deletes a name with all its versions. The CredHub API can restore the name for `credentials.undelete_days` days.
 pub(super) async fn delete(
     context: Context,
     Principal { requester, .. }: Principal,
