@@ -19,7 +19,7 @@ use crate::tables::{SEALED_SEGMENTS, SegmentBody};
 const KEY: usize = 32;
 /// Bytes of the nonce that precedes the ciphertext.
 const NONCE: usize = 12;
-/// Maximum bytes of a decompressed body: 100,000 events of 10 KB each.
+/// Maximum bytes of a decompressed body, enough for 100,000 events of 10 KB each.
 const TEXT_MAX: u64 = 1 << 30;
 
 /// Creates the compressor for the lines of a segment.

@@ -17,11 +17,11 @@ pub struct AuditParts {
     pub keystore: KeyStore,
     /// Source of the current time; tests replace it.
     pub clock: Clock,
-    /// Interval of heads, witnesses, and retention policy.
+    /// Settings: interval between heads, witnesses, and retention policy.
     pub options: AuditOptions,
 }
 
-/// The audit log. Cheap to clone.
+/// Handle of the audit log: signs heads, sends them to witnesses, seals segments, and verifies the log. Cheap to clone.
 #[derive(Clone)]
 pub struct AuditLog {
     pub(crate) parts: Arc<AuditParts>,

@@ -1,4 +1,4 @@
-//! Signed heads: the last points of all chains, signed by a key of the server.
+//! Signed heads: the last position and hash of every chain, signed by a key of the server.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl AuditLog {
         Ok((key.server, key.signer.spki().to_vec()))
     }
 
-    /// Signs a head now.
+    /// Signs a head now, even if no head is due.
     ///
     /// # Errors
     /// [`AuditError`]
@@ -99,7 +99,7 @@ impl AuditLog {
         newest.map(|(number, document)| read(number, &document)).transpose()
     }
 
-    /// Returns the last point of every chain that has events.
+    /// Returns the last point (position and hash) of every chain that has events, as text.
     async fn chain_heads(&self) -> Result<Vec<String>, AuditError> {
         let heads = self.parts.store.audit_heads().await?;
         let point = |head: &store::AuditHead| {
@@ -203,7 +203,7 @@ pub(crate) fn read(number: i64, document: &str) -> Result<SignedHead, AuditError
         .map_err(|error| AuditError::Damaged(format!("signed head {number} cannot be parsed: {error}")))
 }
 
-/// Returns the points in signed heads, by chain and position.
+/// Returns the hashes in signed heads, by chain number and position.
 pub(crate) fn chain_points<'h>(
     heads: impl IntoIterator<Item = &'h SignedHead>,
 ) -> Result<BTreeMap<(i64, i64), Fingerprint>, AuditError> {

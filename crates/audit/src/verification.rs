@@ -14,7 +14,8 @@ use crate::tables::Segments;
 
 /// Number of segment heads read at a time: 0.5 KB each.
 const SEGMENTS_PAGE: usize = 1_000;
-/// Maximum number of signed heads that are compared with the chains, newest first: one year, 50 MB with sixteen chains.
+/// Maximum number of signed heads that are compared with the chains, newest first. This covers one year, and takes 50 MB with
+/// sixteen chains.
 const COMPARED_MAX: u64 = 50_000;
 /// Maximum number of walks over a chain. A segment that is sealed during a walk requires another one.
 const ATTEMPTS: usize = 3;

@@ -25,7 +25,8 @@ use crate::span_export::ProcessSpans;
 
 /// Environment variable with an enrolment token, so that the token is not in the process list.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
-/// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes a few seconds.
+/// Timeout at shutdown for deployments in progress. One deployment reloads a server program and verifies the result, which takes a
+/// few seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
 /// Arguments of `bulla agent`.

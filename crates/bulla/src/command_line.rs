@@ -174,7 +174,8 @@ mod tests {
         }
     }
 
-    /// Returns the formats that the help of `--output` lists. Commands that print a table or JSON list none.
+    /// Returns the output formats that the help of `--output` lists; empty if it lists none, as for commands that only print a
+    /// table or JSON.
     fn formats(command: &clap::Command) -> Vec<String> {
         let output = command.get_arguments().find(|argument| argument.get_long() == Some("output"));
         let listed = output.filter(|output| !output.is_hide_possible_values_set());

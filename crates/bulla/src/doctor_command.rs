@@ -39,7 +39,7 @@ pub(crate) struct DoctorArgs {
     show: Output,
 }
 
-/// Result of a check.
+/// Result of one check of `bulla doctor`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -340,7 +340,7 @@ async fn dial(place: &str) -> std::io::Result<()> {
 /// Returns whether a process with this id exists.
 fn is_there(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
-    // A process of another user exists although it may not be signalled.
+    // A process of another user exists even if this user has no permission to send signals to it.
     process.is_some_and(|process| {
         !matches!(rustix::process::test_kill_process(process), Err(rustix::io::Errno::SRCH))
     })

@@ -469,7 +469,7 @@ fn segments(path: &str) -> Vec<&str> {
 
 #[test]
 fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
-    /// Start of names that are not Bulla's: names of other programs, and file names.
+    /// Prefixes of dotted names that Bulla does not define: names of other programs, and file names.
     const OTHERS: [&str; 4] = ["net.", "certificatemanager.", "inventory.db-wal", "alerts.yml"];
     const FILES: [&str; 19] = [
         "sig", "jsonl", "org", "net", "rs", "md", "key", "pem", "sock", "db", "toml", "json", "service",

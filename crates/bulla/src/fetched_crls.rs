@@ -1,8 +1,8 @@
 //! CRLs of clients' CAs that a key service or a proxy fetches from the control plane or from another URL of the CA.
 //!
-//! An entry of `client_crl_files` that begins with `https://` is fetched every minute and stored in the data folder. From there it
-//! is read like any other file. The last list stays in use while its server is unavailable, also after a restart, and past its
-//! `nextUpdate`. The log reports this each time. Without any list the process does not start, because it would accept revoked
+//! An entry of `client_crl_files` that begins with `https://` is fetched every minute and stored in the data folder. From there the
+//! CRL is read like any other file. The last CRL stays in use while its server is unavailable, also after a restart and past its
+//! `nextUpdate`. Each failed fetch is logged. Without any CRL the process does not start, because it would accept revoked
 //! certificates.
 
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Timeout of one fetch.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// One list, and the file that stores it.
+/// A CRL to fetch: its URL, and the file that stores it.
 struct Source {
     url: String,
     path: PathBuf,
 }
 
-/// The lists that a process fetches.
+/// The CRLs that this process fetches, all from one configuration key.
 pub(crate) struct FetchedCrls {
     key: &'static str,
     sources: Vec<Source>,
@@ -40,8 +40,9 @@ pub(crate) struct FetchedCrls {
 }
 
 impl FetchedCrls {
-    /// Fetches the lists that `files` names by URL, and replaces each URL by the file of the list. Servers are verified with
-    /// `ca_files`, the CAs of the clients, and with `client.ca_file`, the CA of the control plane. Returns `None` without a URL.
+    /// Fetches the CRLs that `files` names by URL, and replaces each URL by the path of the stored CRL. Servers are verified with
+    /// `ca_files`, the CAs of the clients, and with `client.ca_file`, the CA of the control plane. Returns `None` if `files`
+    /// contains no URL.
     pub(crate) async fn open(
         key: &'static str,
         files: &mut [PathBuf],
@@ -89,7 +90,7 @@ impl FetchedCrls {
         Ok(Some(fetched))
     }
 
-    /// Fetches the lists periodically until `stop`.
+    /// Fetches the CRLs every minute until `stop`.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("fetched-crls");
         loop {

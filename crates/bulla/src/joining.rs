@@ -13,7 +13,8 @@ pub(crate) fn read(path: &Path) -> Outcome<String> {
     })
 }
 
-/// Returns the problem of a host that did not join, or cannot continue. `token` is the command that creates another token.
+/// Converts an error of a host that did not join, or that cannot continue, to a problem with exit code and hint. `token` is the
+/// command that creates another token.
 pub(crate) fn not_joined(error: &JoinError, token: &str) -> Problem {
     let (exit, hint) = match error {
         JoinError::Server(_) => (Exit::Usage, "correct the server's address"),

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use cli::exit::{Exit, Outcome, Problem};
 use tokio::net::TcpListener;
 
-/// Resolves the address that the setting `key` names.
+/// Resolves `text`, the listen address in the setting `key`.
 pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| {

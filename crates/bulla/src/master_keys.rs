@@ -153,7 +153,8 @@ async fn keyring(
     opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| unopened(&error))
 }
 
-/// Opens one master key. `current`: creates missing files that wrap the key. A file that is the key itself is never created.
+/// Opens one master key. If `current`, creates missing files that contain the wrapped key. A file that contains the unwrapped key
+/// is never created.
 async fn master(
     settings: &Settings,
     key: &MasterKeySettings,

@@ -29,7 +29,7 @@ enum Role {
 /// Ports that only a process with CAP_NET_BIND_SERVICE can bind.
 const PRIVILEGED: std::ops::Range<u16> = 1..1_024;
 
-/// Restricts this process to what its role needs. Binds the privileged ports of its listeners first.
+/// Restricts this process to the permissions that its role needs. Binds the privileged ports of its listeners first.
 pub(crate) fn enter(line: &Cli) -> Outcome<()> {
     if !matches!(
         line.command,
@@ -163,8 +163,8 @@ impl Role {
         Ok(roles.chosen().filter_map(own).collect())
     }
 
-    /// Returns whether the role starts programs: programs of the host's configuration, commands of an agent's policy, and helpers with which
-    /// the clouds' libraries find credentials.
+    /// Returns whether the role may start programs. Such programs are programs of the configuration, commands of an agent's policy,
+    /// and credential helpers that the SDKs of clouds start.
     fn programs(self, settings: &Settings) -> Programs {
         let by_master_key = |key: &MasterKeySettings| {
             matches!(key, MasterKeySettings::Program(_) | MasterKeySettings::AwsKms(_))

@@ -1,4 +1,5 @@
-//! Export of spans to a collector of traces: OTLP over HTTP. The key service and the rest of the process have an export each.
+//! Export of spans to a collector of traces: OTLP over HTTP. The key service has its own export. All other roles of the process
+//! share one export.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,8 +42,8 @@ impl Export {
         &self.spans
     }
 
-    /// Sends spans of the key service until `stop`, then the remaining ones. `node` is the name and site of the node, if the service
-    /// is one.
+    /// Sends spans of the key service until `stop`, then the remaining ones. `node` is the name and site of the node; `None` if the
+    /// key service is not a node of a cluster.
     pub(crate) async fn run(self, node: Option<(String, String)>, stop: CancellationToken) {
         self.send(resource(KEY_SERVICE, node), stop).await;
     }
@@ -56,7 +57,7 @@ impl Export {
     }
 }
 
-/// The export of the spans of all roles of this process but the key service.
+/// The export of the spans of all roles of this process, except the key service.
 pub(crate) struct ProcessSpans(Option<(CancellationToken, JoinHandle<()>)>);
 
 impl ProcessSpans {

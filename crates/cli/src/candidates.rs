@@ -24,7 +24,7 @@ const SEARCH_MIN: usize = 3;
 const CERTIFICATES: &str = "/api/v1/certificates";
 const CREDENTIALS: &str = "/api/v1/data";
 
-/// Commands and options, and the listing that has the names of their objects.
+/// Commands and options that take an object's name, each with the API path that lists these names.
 const LISTINGS: [(&str, &str); 11] = [
     ("agent", "/api/v1/agents"),
     ("cert", CERTIFICATES),

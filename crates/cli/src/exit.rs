@@ -31,7 +31,7 @@ pub enum Exit {
     OutputClosed = 141,
 }
 
-/// The text in the help of every command that scans.
+/// The list of exit codes in the help of every command that scans.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    success, without a finding at or above --fail-on

@@ -1,4 +1,4 @@
-//! Output formats.
+//! The option `--output` and the output formats.
 
 use clap::Args;
 

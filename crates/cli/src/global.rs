@@ -1,4 +1,4 @@
-//! Global options.
+//! Options that every command accepts: the configuration file and logging.
 
 use std::path::PathBuf;
 

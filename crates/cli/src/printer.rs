@@ -133,7 +133,7 @@ impl Printer {
         self.out.write_all(yaml::document(document).as_bytes())
     }
 
-    /// Prints a page of a server's documents.
+    /// Prints a page of documents that a server returned, with these columns in a table.
     pub fn documents(&mut self, rows: &[DocumentRow], columns: Columns) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {

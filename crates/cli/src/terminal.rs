@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use comfy_table::{Attribute, Cell, Color};
 
-/// When to use colour.
+/// When to colour the output (option `--color`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub enum Colour {
     /// On a terminal, unless NO_COLOR is set

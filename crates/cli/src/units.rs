@@ -55,7 +55,7 @@ fn civil(seconds: i64) -> DateTime {
     date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(SignedDuration::from_secs(seconds))
 }
 
-/// Formats a Unix time in seconds as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as its end.
+/// Formats a Unix time in seconds as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as the end of that year.
 pub fn rfc3339(seconds: i64) -> String {
     format!("{}Z", civil(seconds).strftime("%Y-%m-%dT%H:%M:%S"))
 }

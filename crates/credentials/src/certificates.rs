@@ -36,7 +36,7 @@ const NO_CERTIFICATE: &str = "You must provide a certificate.";
 /// A certificate and metadata of its versions, newest first.
 #[derive(Clone, Debug)]
 pub struct CertificateView {
-    /// Id of the credential.
+    /// Id of the credential, the same for all its versions.
     pub id: Uuid,
     /// The name, with the capitalization in which it was first written.
     pub name: String,

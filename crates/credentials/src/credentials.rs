@@ -44,7 +44,8 @@ const AT_ONCE: usize = 2;
 const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
 /// Maximum concurrent read statements per process.
 const LOOKUPS_AT_ONCE: usize = 2;
-/// Delay from startup to the first deletion of expired data, so that processes that never run for an hour also delete it.
+/// Delay from startup to the first deletion of expired data. Short, so that processes that run for less than an hour also delete
+/// expired data.
 const TIDY_FIRST: Duration = Duration::from_secs(60);
 /// Interval between deletions of expired data.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);

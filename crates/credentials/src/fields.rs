@@ -1,4 +1,4 @@
-//! Credentials by version number, with their values as fields: a view of all types for key-value clients.
+//! Access to credentials by version number, with each value as a set of fields, for key-value clients.
 //!
 //! The members of a JSON object are its fields. A text or password has one field, named after its type. All other types have the
 //! fields of their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 /// Maximum tokens in the cache.
 const REMEMBERED_MAX: u64 = 8_192;
 
-/// Reason why a token is rejected.
+/// Reason why an access token or refresh token is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
     /// The token has expired.

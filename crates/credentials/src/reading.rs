@@ -125,7 +125,7 @@ impl Credentials {
         Ok(names.iter().map(|name| opened.get(name.key()).cloned()).collect())
     }
 
-    /// Returns the newest versions, newest first: at most `most`, or all.
+    /// Returns the newest versions of a name, newest first: at most `most`, and at most 10,000.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when the versions have more than 64 MiB

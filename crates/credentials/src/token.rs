@@ -30,7 +30,7 @@ const PURPOSE: &str = "bulla credential token 1";
 /// Time for which the result of a revocation check is cached.
 const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// The subject of a token.
+/// Subject of a token: the actor, the grant type, and the API token that the token was issued for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     /// The actor, as named in permissions: `uaa-client:ci`.

@@ -21,7 +21,7 @@ const CERTIFICATE_CHARS_MAX: usize = 7_000;
 /// whole password.
 const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
 
-/// Bytes of the salt of a password hash: 16 characters, the maximum of crypt(5).
+/// Bytes of the salt of a password hash. The encoded salt has 16 characters, the maximum of crypt(5).
 const SALT: usize = 12;
 
 const MISSING_VALUE: &str =
@@ -69,7 +69,7 @@ pub enum CaVersions {
     All,
 }
 
-/// A certificate; at least one part is present.
+/// The value of a credential of type `certificate`; at least one part is present.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CertificateValue {
     /// Certificate of the CA that signed, PEM.
@@ -93,14 +93,14 @@ impl CertificateValue {
         Some(other.map_or_else(|| ca.clone(), |other| format!("{}\n{}", ca.trim_end(), other)))
     }
 
-    /// Returns the parsed certificate.
+    /// Returns the parsed certificate; `None` if it is absent or cannot be parsed.
     #[must_use]
     pub fn parsed(&self) -> Option<Certificate> {
         certificate_of(self.certificate.as_deref()?)
     }
 }
 
-/// A key pair; at least one half is present.
+/// The value of a credential of type `rsa` or `ssh`; at least one key of the pair is present.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KeyPair {
     /// A PEM SubjectPublicKeyInfo for a generated RSA key, a line for `authorized_keys` for a generated SSH key. Any text if the

@@ -79,7 +79,7 @@ impl From<&CredentialRow> for VersionView {
 pub struct History {
     /// The name, with the capitalization in which it was first written.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: Kind,
     /// Creation time of the name, µs since 1970-01-01 UTC.
     pub created_at_us: i64,

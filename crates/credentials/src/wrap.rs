@@ -35,7 +35,7 @@ const READ_KEPT_US: i64 = 30 * 86_400_000_000;
 /// A new single-use token, and the credential version that it gives access to.
 #[derive(Clone, Debug)]
 pub struct Wrapped {
-    /// The token. It cannot be read again later.
+    /// The token. Returned only once: the server stores only its hash.
     pub token: Secret,
     /// Expiry of the token, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,

@@ -42,7 +42,7 @@ const NOT_SIGNED_BY_NAME: &str =
 pub struct SetRequest {
     /// Name of the credential.
     pub name: Name,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: Kind,
     /// The value, as JSON.
     pub value: SecretJson,

@@ -9,7 +9,7 @@ use crate::output::Tally;
 /// The severity of a host that does not respond.
 const NO_ANSWER: Severity = Severity::High;
 
-/// The conditions that make the exit code 1.
+/// The severities and failures that make the exit code of a scan 1 (`--fail-on`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FailOn {
     severity: Option<Severity>,

@@ -1,5 +1,5 @@
-//! The running scans of this machine. Each has a locked file in the data folder. The lock of a killed process is free, so its scan
-//! is then marked as interrupted.
+//! The running scans of this machine. Each scan has a locked file in the data folder. If a scan's process is killed, the lock
+//! becomes free, so the scan is then marked as interrupted.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// Name of the folder of lock files in the data folder.
 const FOLDER: &str = "scans";
 
-/// The lock of a running scan. [`Self::end`] removes its file; without it, the scan counts as killed.
+/// The lock of a running scan. [`Self::end`] removes the lock file. If `end` is not called, the scan counts as killed.
 #[derive(Debug)]
 pub(crate) struct RunningScan {
     path: PathBuf,

@@ -89,7 +89,8 @@ pub struct ScannerSettings {
 }
 
 impl ScannerSettings {
-    /// Reads the file (`given`, else the default one if it exists) and the environment. Other sections are not checked.
+    /// Reads the configuration file (`given`, else the default file if it exists) and the environment. Other sections are not
+    /// checked.
     pub fn load(given: Option<&Path>) -> Outcome<Self> {
         let (settings, _) = Layers::load::<Self>(given, KEYS, UnknownVariables::Ignored)?;
         settings.check()?;
@@ -108,7 +109,7 @@ impl ScannerSettings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InventorySettings {
-    /// Days for which observations stay after the end of their scan; 0: without a limit.
+    /// Days for which observations are stored after the end of their scan; 0: without a limit.
     pub observations_days: u32,
 }
 
@@ -186,7 +187,7 @@ pub struct ScanSettings {
     pub table_rows: usize,
 }
 
-/// Address families to use.
+/// Address families that a scan uses.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FamilySetting {

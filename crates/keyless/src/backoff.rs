@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Returns a random pause between half of `pause` and all of it, so that clients that lost the same server do not reconnect
+/// Returns a random pause between half of `pause` and the whole. Clients that lost the same server thus do not reconnect
 /// simultaneously.
 pub(crate) fn spread(pause: Duration) -> Duration {
     let chance = RandomState::new().build_hasher().finish() % 1_000;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Credits that one retry costs. Each new request earns one credit.
 const COST: u32 = 10;
-/// Maximum retries in a burst, at startup and after an idle time.
+/// Maximum retries in a burst. The budget is full at startup, and is refilled by requests only.
 const BURST: u32 = 10;
 
 /// Retry credits: each request earns one, and a retry costs ten.

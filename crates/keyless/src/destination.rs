@@ -192,7 +192,7 @@ impl KeyDestination {
         self.destination.refusals[refusal as usize].inc();
     }
 
-    /// Counts a request as in progress until the result is dropped.
+    /// Counts a request as in progress until the returned [`DestinationCall`] is dropped.
     pub(crate) fn began(&self) -> DestinationCall {
         let (destination, now) = (Arc::clone(&self.destination), Instant::now());
         destination.in_flight.inc();

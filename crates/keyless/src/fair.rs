@@ -50,8 +50,8 @@ impl<T> Line<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Creates a single queue with share 1 and `waiting_max` slots. If there are more queues, all queues together have at most
-    /// twice `waiting_max` slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
+    /// Creates a scheduler with a single queue of share 1 and `waiting_max` slots. With more queues, all queues together have at
+    /// most twice `waiting_max` slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
     #[must_use]
     pub fn new(waiting_max: usize, dearest: u64) -> Self {
         let mut fair = Self {

@@ -60,9 +60,9 @@ type FileStamps = (FileStamp, Option<FileStamp>);
 /// Cached state of a file.
 #[derive(Debug)]
 struct File<T> {
-    /// Stamps when the file was read; `None` if that failed, so that the next refresh tries again.
+    /// Stamps when the file was read; `None` if reading failed, so that the next refresh tries again.
     stamps: Option<FileStamps>,
-    /// The newest content that could be read.
+    /// Content of the last successful read; `None` if no read has succeeded.
     held: Option<T>,
     is_broken: bool,
 }
@@ -209,7 +209,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
     }
 }
 
-/// Reads a key whose type supports signatures.
+/// Reads a key file. Fails if the type of the key is not supported for signatures.
 fn key_of(path: &Path) -> Result<KeyRef, UnusableKey> {
     let key = PrivateKey::from_file(path)?;
     match key.key_type() {

@@ -43,7 +43,7 @@ pub mod tenant;
 pub mod traces;
 pub mod wire;
 
-/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use file_stamp::FileStamp;

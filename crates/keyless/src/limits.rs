@@ -20,11 +20,10 @@ pub const STREAM_MAX: usize = 8_192;
 pub const NODE_MAX: usize = STREAM_MAX;
 
 /// Maximum requests of one tenant in flight to one node. This permits 40,960 requests per second at 100 ms, and leaves the same for
-/// other tenants. The expected rate is half of that: under load replies are slower, so that the same rate needs more requests in
-/// flight.
+/// other tenants. The expected rate is only half of that, which leaves a reserve for slower replies under load.
 pub const NODE_PER_TENANT_MAX: usize = NODE_MAX / 2;
 
-// One tenant with one key can reach this limit: no other limit, here or at the node, is lower.
+// One tenant with one key can reach this limit: no other limit, on this node or the other one, is lower.
 const _: () = assert!(
     NODE_PER_TENANT_MAX <= REMOTE_PER_KEY_MAX
         && NODE_PER_TENANT_MAX <= TENANT_MAX

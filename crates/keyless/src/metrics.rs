@@ -76,7 +76,7 @@ pub struct Metrics(Arc<MetricFamilies>);
 
 struct MetricFamilies {
     durations: Family<OpcodeLabel, Histogram, fn() -> Histogram>,
-    /// Histograms by the index in [`OPERATIONS`].
+    /// Histograms of the request durations, by the index of the operation in [`OPERATIONS`].
     by_place: Vec<Histogram>,
     errors: Family<ErrorLabels, Counter>,
     tenant_requests: Family<TenantLabel, Counter>,
@@ -162,7 +162,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics.
+    /// Registers all metrics of the key service with `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(
@@ -349,7 +349,7 @@ impl Metrics {
         self.0.opcode_refusals_by_place[place].inc();
     }
 
-    /// Counts a request to a remote key until dropped.
+    /// Counts a request to a remote key until the returned guard is dropped.
     pub(crate) fn remote(&self) -> Counted {
         self.0.remote.inc();
         Counted(self.0.remote.clone())
@@ -359,7 +359,7 @@ impl Metrics {
         self.0.connections_max.set(most as i64);
     }
 
-    /// Counts a connection until dropped.
+    /// Counts a connection until the returned guard is dropped.
     pub(crate) fn connection(&self) -> Counted {
         self.0.connections.inc();
         Counted(self.0.connections.clone())

@@ -1,6 +1,6 @@
 //! Limits that reject a request immediately.
 
-/// The limit for which a valid request was rejected immediately.
+/// The limit that caused the immediate rejection of a valid request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
     /// The queue for the key's cost class is full.

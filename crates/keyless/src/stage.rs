@@ -32,7 +32,7 @@ use pace::Pace;
 /// Approximate cost class of a signature.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Cost {
-    /// 10 to 20 µs: P-256, Ed25519.
+    /// 10 to 20 µs of CPU time per signature: P-256, Ed25519.
     Light,
     /// 80 to 300 µs: RSA of 2,048 bits, P-384, P-521.
     Medium,
@@ -116,7 +116,7 @@ impl Cost {
 /// Nice value of the signing threads: under contention, a runtime thread gets three times the processor time of a signing thread.
 const NICE: i32 = 5;
 
-/// Bytes hashed in 1 µs. Ed25519 hashes its message twice (SHA-512 processes 590 MB/s here). Other schemes sign a digest.
+/// Bytes hashed in 1 µs. Ed25519 hashes its message twice (measured speed of SHA-512: 590 MB/s). Other schemes sign a digest.
 const OCTETS_PER_US: u64 = 300;
 
 /// Returns the processor time in µs that is charged to the tenant for signing a message of `octets` bytes.
@@ -145,7 +145,7 @@ pub enum StageError {
 
 /// Callback that receives the signature of a job.
 pub trait Responder: Send + 'static {
-    /// Returns whether the caller still waits. Called immediately before signing.
+    /// Returns whether the caller still waits for the signature. Called immediately before signing.
     fn is_waiting(&self) -> bool;
 
     /// Records that the job leaves the queue. Returns its time in the queue.
@@ -174,7 +174,8 @@ pub struct Job<A> {
     pub responder: A,
 }
 
-/// A queued job, and whether a batch can contain it. The flag is stored, so that the counter of such jobs stays consistent.
+/// A queued job, and whether a batch can contain it. The flag is stored because the answer may change while the job is queued; the
+/// counter of such jobs thus stays correct.
 struct StageJob<A> {
     job: Job<A>,
     batched: bool,
@@ -191,7 +192,7 @@ pub struct LaneFigures {
     pub working: usize,
     /// Completed jobs.
     pub done: u64,
-    /// Completed jobs that were made in batches.
+    /// Completed jobs that were signed in batches.
     pub batched: u64,
     /// Signatures from a batch that failed verification. They are never sent; their jobs are signed again.
     pub faulty: u64,
@@ -245,7 +246,7 @@ struct Lane<A> {
 
 struct Queue<A> {
     jobs: FairQueue<StageJob<A>>,
-    /// Number of queued jobs that can be made in batches.
+    /// Number of queued jobs that can be signed in batches.
     batched: usize,
     /// Number of idle threads, including those that have not started yet.
     idle: usize,
@@ -279,7 +280,7 @@ impl<A: Responder> std::fmt::Debug for Stage<A> {
 }
 
 impl<A: Responder> Stage<A> {
-    /// Starts a stage on this runtime for `processors` processors. `batches` selects the signatures that are made in batches.
+    /// Starts a stage on this runtime for `processors` processors. `batches` selects the key types that are signed in batches.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -696,7 +697,7 @@ mod tests {
         assert!(!put(0, 200) && put(0, 3_600));
         assert!(put(1, 5), "another line waits for nobody of this one");
         assert_eq!((lane.refused.load(Relaxed), lane.waiting.load(Relaxed)), (1, 12));
-        // The library is fast again, which the first signatures show.
+        // The library is fast again: 100 fast signatures lower the estimated wait.
         let mut slice = Vec::new();
         while lane.take(&mut lane.queue.lock(), &mut slice) {
             lane.sign(&mut slice);

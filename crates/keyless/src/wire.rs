@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use data_encoding::HEXLOWER;
 
-/// Supported major version.
+/// Major version of the Keyless protocol that this crate supports.
 pub const MAJOR: u8 = 1;
 /// Default port of the protocol.
 pub const PORT: u16 = 2407;
@@ -65,7 +65,7 @@ pub mod opcode {
     pub const NONE: u8 = 0x00;
 }
 
-/// Error codes of the protocol.
+/// Error codes of the Keyless protocol, sent as the payload of an error reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum ErrorCode {
@@ -83,7 +83,7 @@ pub enum ErrorCode {
     UnexpectedOpcode = 6,
     /// The reply does not fit into a message.
     Format = 7,
-    /// No key is named, or the service is overloaded. The caller may try another server, or retry later.
+    /// The request names no key, or the service is overloaded. The caller may try another server, or retry later.
     Internal = 8,
     /// Defined in the protocol, but never sent.
     CertificateNotFound = 9,
@@ -158,7 +158,7 @@ impl fmt::Debug for Ski {
     }
 }
 
-/// The header of a message.
+/// The 8-byte header of a message: protocol version, length of the body, and ID.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
     /// Major version; other values than [`MAJOR`] are not supported.
@@ -331,7 +331,7 @@ fn begin(id: u32, out: &mut Vec<u8>) {
 fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let length = out.len() - began;
     if length < PADDED {
-        // If less than an item's header is missing, the message becomes slightly longer.
+        // If the gap is smaller than the header of a padding item, the message becomes slightly longer than `PADDED`.
         let padding = PADDED.saturating_sub(length + ITEM_HEAD);
         out.push(tag::PADDING);
         out.extend_from_slice(&(padding as u16).to_be_bytes());

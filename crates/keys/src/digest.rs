@@ -23,7 +23,8 @@ pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     Digest::import_less_safe(number, algorithm).ok()
 }
 
-/// Returns the digest for the library. `None` for a hash that is too weak for signatures, or if `input` has the wrong length.
+/// Returns `input` as a digest of the library's type. `None` for a hash that is too weak for signatures, or if `input` has the
+/// wrong length.
 pub(crate) fn rsa_digest(hash: Hash, input: &[u8]) -> Option<Digest> {
     let algorithm = match hash {
         Hash::Sha256 => &digest::SHA256,

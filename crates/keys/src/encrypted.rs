@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 
 use crate::KeyError;
 
-/// PBKDF2 iterations for keys that are written here. OWASP recommends this number for HMAC-SHA-256; it takes 0.1 s of CPU time.
+/// PBKDF2 iterations for keys that this module encrypts. OWASP recommends this number for HMAC-SHA-256. The derivation takes 0.1 s
+/// of CPU time.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
 /// Maximum PBKDF2 iterations that are accepted, so that a file cannot cause minutes of work.
 const ROUNDS_MAX: u32 = 20_000_000;

@@ -140,8 +140,8 @@ impl Keyring {
         self.masters.read().all[0].id
     }
 
-    /// Returns the first bytes (version and master key id) of values that are sealed now. A database query uses them to find values
-    /// under other master keys.
+    /// Returns the header (version and id of the current master key) of newly sealed values. A database query uses this header to
+    /// find values under other master keys.
     #[must_use]
     pub fn current_header(&self) -> [u8; HEAD] {
         let mut head = [VERSION; HEAD];

@@ -39,7 +39,7 @@ impl Hash {
         }
     }
 
-    /// Computes the digest of a message. `None` for [`Self::Md5Sha1`], which is not computed here.
+    /// Computes the digest of a message. `None` for [`Self::Md5Sha1`], which this function does not support.
     #[must_use]
     pub fn digest(self, message: &[u8]) -> Option<Vec<u8>> {
         let algorithm = match self {

@@ -21,7 +21,7 @@ pub type KeyRef = Arc<dyn Signer>;
 pub struct Destination<'a> {
     /// Name in metrics, `KIND:WHICH`. All keys of a destination share the name, so that there are few time series.
     pub name: &'a str,
-    /// Limit of concurrent calls.
+    /// Limit of concurrent calls, for each key or for all keys of the destination together.
     pub at_once: CallLimit,
 }
 

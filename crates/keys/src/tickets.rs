@@ -1,5 +1,5 @@
-//! Keys for values that are sealed for hours only, such as session tickets. They are generated here, rotated automatically, and
-//! never stored.
+//! Keys for values that are sealed for hours only, such as session tickets. This process generates the keys, rotates them
+//! automatically, and never stores them.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use crate::tables::people::Dismissal;
 pub struct Claim {
     /// The certificate to claim, selected by endpoint or by fingerprint.
     pub what: ClaimSubject,
-    /// Name under management. Default: the first name of the certificate.
+    /// Name of the managed certificate. Default: the first name in the certificate.
     pub name: Option<String>,
     /// Profile for the next version.
     pub profile: String,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::job::JobId;
 use crate::managed::Unreadable;
 
-/// Stored data about managed certificates is missing or cannot be read.
+/// Error for stored data about managed certificates that is missing or cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DataError {
     /// The certificate, run, approval, policy, owner or team does not exist.
@@ -78,7 +78,7 @@ macro_rules! from_data {
 }
 pub(crate) use from_data;
 
-/// The name is already in use.
+/// Error for a name that is already in use.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is already {what} {name:?}")]
 pub struct NameTaken {
@@ -88,7 +88,7 @@ pub struct NameTaken {
     pub name: String,
 }
 
-/// A named object does not exist.
+/// Error for a request that names an object that does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unknown {what} {name:?}; create it first")]
 pub struct Missing {
@@ -98,7 +98,7 @@ pub struct Missing {
     pub name: String,
 }
 
-/// The object was changed after the caller read it.
+/// Error for a change that is based on an old revision of the object.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("another request changed the object: read it again (its revision is now {revision})")]
 pub struct Stale {
@@ -106,7 +106,7 @@ pub struct Stale {
     pub revision: i64,
 }
 
-/// A run in progress prevents the operation.
+/// Error for an operation that a run in progress prevents.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a run is in progress ({job}): wait for it, or cancel it")]
 pub struct UnderWay {
@@ -114,13 +114,13 @@ pub struct UnderWay {
     pub job: JobId,
 }
 
-/// The state of the run does not permit the requested action.
+/// Error for an action that the state of the run does not permit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the run {job} is in the state {state}, which does not allow this request")]
 pub struct NotWaiting {
     /// Id of the run.
     pub job: JobId,
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: &'static str,
 }
 
@@ -134,7 +134,7 @@ pub enum RemoveError {
         what: &'static str,
         /// Name of the object.
         name: String,
-        /// Id of an object that still uses this object.
+        /// Id of another object that still uses the object `name`.
         by: Uuid,
     },
     /// Stored data is missing or cannot be read.

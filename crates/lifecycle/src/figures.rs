@@ -13,7 +13,7 @@ pub struct Figures {
     loops: Mutex<BTreeMap<&'static str, LoopFigures>>,
 }
 
-/// Metrics of one background loop.
+/// Metrics of one background loop: iterations, failures, duration, and processed items.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopFigures {
     /// Number of iterations since startup.

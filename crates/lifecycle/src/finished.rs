@@ -9,7 +9,7 @@ use crate::job::{JobId, id_of};
 use crate::surroundings::ProfileFacts;
 use crate::tables::jobs::JobRow;
 
-/// A completed attempt of a run.
+/// A completed attempt of a run, with the data that is needed to store its result.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedAttempt {
     pub(crate) job: JobRow,

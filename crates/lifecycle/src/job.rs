@@ -15,7 +15,7 @@ use crate::tables::jobs::{JobRow, JobView};
 pub struct JobId(pub Uuid);
 
 impl JobId {
-    /// Creates the id of a row with this creation time, in µs since 1970.
+    /// Creates the id of the run with this row id and creation time, in µs since 1970.
     #[must_use]
     pub fn of(row: i64, created_at_us: i64) -> Self {
         // Layout: 48 bits of milliseconds, then the microseconds (RFC 9562 section 6.2, method 3), then the row id.
@@ -54,7 +54,7 @@ pub struct Job {
     pub kind: JobKind,
     /// State of the run, such as queued, running or waiting for approval.
     pub state: JobState,
-    /// Whether the run has not started yet: its time is in the future and no attempt was made.
+    /// Whether the run has not started yet: its start time is in the future and no attempt was made.
     pub planned: bool,
     /// Name of the issuer.
     pub issuer: String,

@@ -28,7 +28,7 @@ use crate::transition::{Transition, described};
 
 /// Maximum attempts of a transaction that conflicts with others.
 const ATTEMPTS_MAX: u32 = 12;
-/// First pause between attempts. It doubles up to 64 times this value.
+/// First pause between attempts. The pause doubles after each attempt, up to 64 times this value.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Pending writes of a transaction. All decisions are collected here first. [`Ledger::write`] then writes them in a constant

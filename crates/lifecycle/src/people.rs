@@ -36,7 +36,7 @@ pub struct Person {
 pub struct Contact {
     /// Kind of contact: `email`, `slack`, `phone`, …
     pub kind: String,
-    /// Address of the contact.
+    /// Address in the form of `kind`, such as an email address or a phone number.
     pub address: String,
 }
 

@@ -44,7 +44,8 @@ pub(crate) struct PlanFacts {
     inside: HashMap<String, Option<String>>,
 }
 
-/// Returns the CA that an issuer configuration of type `internal` names, if it names one; `None` for an external issuer.
+/// Returns `Some` for an issuer configuration of type `internal`, with the CA that the configuration names, if any. Returns `None`
+/// for an external issuer.
 fn internal_ca(config: &str) -> Option<Option<String>> {
     let config: Value = serde_json::from_str(config).ok()?;
     (config["type"] == IssuerKind::Internal.name()).then(|| config["ca"].as_str().map(str::to_owned))
@@ -60,8 +61,8 @@ fn approvals(profile: &PlanDocument<String>) -> Option<(String, u32)> {
 }
 
 impl PlanFacts {
-    /// Loads the documents of these certificates, and the CAs, with four statements. Runs no statement if there are no
-    /// certificates.
+    /// Loads the data from which the plans of these certificates are computed, with four statements. Runs no statement if there are
+    /// no certificates.
     pub(crate) async fn of<'a>(
         tx: &mut Tx,
         rows: impl Iterator<Item = &'a ManagedRow>,

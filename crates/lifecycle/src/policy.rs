@@ -18,7 +18,7 @@ pub const RULES_MAX: usize = 50;
 /// Maximum entries of a list in a rule.
 pub const ENTRIES_MAX: usize = 500;
 
-/// A policy, stored as JSON. Unknown keys are rejected.
+/// A policy: rules for certificates, and the certificates to which the rules apply. Stored as JSON; unknown keys are rejected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -26,7 +26,7 @@ pub struct Policy {
     pub description: String,
     /// Selects further certificates, in addition to the certificates that name this policy.
     pub applies_to: PolicyScope,
-    /// Effect of a violation: listed only, or requests are also rejected.
+    /// Whether a violation is only listed, or requests that cause it are also rejected.
     pub enforcement: Enforcement,
     /// Rules that each certificate of this policy must meet; at most [`RULES_MAX`].
     pub rules: Vec<Rule>,
@@ -75,7 +75,7 @@ pub enum Enforcement {
 /// A rule of a policy: a requirement, and the severity of its violations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Severity of a violation.
+    /// Severity of a violation: info, warning, error or critical.
     #[serde(default)]
     pub severity: Severity,
     /// Requirement that certificates must meet.
@@ -154,7 +154,7 @@ pub struct Violation {
     pub policy: String,
     /// Identifier of the rule, such as `key_types`.
     pub rule: &'static str,
-    /// Severity of the violation.
+    /// Severity of the violation: info, warning, error or critical.
     pub severity: Severity,
     /// Human-readable message.
     pub message: String,

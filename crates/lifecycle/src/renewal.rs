@@ -59,11 +59,11 @@ pub enum Lead {
     Days(u32),
     /// Number of hours before expiry.
     Hours(u32),
-    /// Fraction of the lifetime before expiry, 0 to 1.
+    /// Time before expiry as a fraction of the lifetime, 0 to 1.
     Fraction(f64),
 }
 
-/// The renewal settings of a policy.
+/// Renewal settings of a policy or a certificate: lead before expiry, maintenance windows, and the use of ARI.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RenewalRule {
@@ -156,7 +156,7 @@ pub enum BadRule {
 /// Maximum maintenance windows of a policy: one for each hour of a week.
 pub const WINDOWS_MAX: usize = 168;
 
-/// How the time of a renewal was determined.
+/// Reason for the time of a renewal, such as a window that the issuer suggested.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RenewalReason {
@@ -173,9 +173,9 @@ pub enum RenewalReason {
 /// Time of a renewal, and the reason for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Due {
-    /// Time, in µs since 1970.
+    /// Time of the renewal, in µs since 1970.
     pub at_us: i64,
-    /// How the time was determined.
+    /// Reason for this time, such as a window that the issuer suggested.
     pub because: RenewalReason,
 }
 
@@ -249,8 +249,7 @@ fn move_into_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> D
     }
 }
 
-/// Returns the first time from `at_us` on at which a maintenance window is open; `at_us` itself if a window is open then. `None`
-/// if no window opens within a week.
+/// Returns the first time, not before `at_us`, at which a maintenance window is open. `None` if no window opens within a week.
 #[must_use]
 pub fn next_open(windows: &[MaintenanceWindow], at_us: i64) -> Option<i64> {
     windows.iter().filter_map(|window| window.next_open(at_us)).min()

@@ -68,7 +68,7 @@ impl Verified {
         observed.chain(deployed).min_by_key(|one| (one.not_after_us, one.fingerprint))
     }
 
-    /// Stores the served version of a certificate, and adds an event if it changed.
+    /// Stores the served version of a certificate, and adds an event if the served version changed.
     pub(crate) fn note(&self, ledger: &mut Ledger, entry: &mut Entry) {
         let row = &mut entry.row;
         if row.undeployed_since_us.is_some() && targets(row).is_empty() {

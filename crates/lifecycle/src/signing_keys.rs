@@ -69,7 +69,7 @@ impl SigningKeys {
         Self { store, keystore, clock, rows, open, broken, newest, walked, walk_every }
     }
 
-    /// Sets the interval of complete loads.
+    /// Sets the interval between complete loads of all keys. Default: [`WALK_EVERY`].
     #[must_use]
     pub fn with_walk_interval(self, walk_every: Duration) -> Self {
         Self { walk_every, ..self }

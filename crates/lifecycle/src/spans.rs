@@ -74,7 +74,7 @@ impl PendingSpans {
         }
     }
 
-    /// Exports the spans of a transaction that makes these changes to runs.
+    /// Exports the spans of a transaction. `changes` are the changes of runs that the transaction made.
     pub(crate) fn emit(self, changes: &[JobChange]) {
         if !telemetry::spans::is_installed() {
             return;

@@ -19,7 +19,7 @@ pub enum Current {
     Revoked,
 }
 
-/// Input of the state machine.
+/// Input of the state machine: an event that may change the state of a certificate, such as an approval.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Input {
     /// A run needs the approval of a second person.

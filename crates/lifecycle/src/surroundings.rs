@@ -23,7 +23,7 @@ const OWN_PLACES: usize = 128;
 /// Maximum ids revoked in one call.
 const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;
 
-/// Issuers by name. The returned issuers already enforce their own limits.
+/// Source of the issuers, by name. The returned issuers already enforce their own limits.
 pub trait IssuerSource: Send + Sync {
     /// Returns the issuer with this name, including [`crate::managed::INTERNAL_ISSUER`].
     ///

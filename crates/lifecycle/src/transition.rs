@@ -80,7 +80,7 @@ pub(crate) struct Revocation {
 }
 
 impl Transition {
-    /// Returns the input of the state machine.
+    /// Returns the input of the state machine for this transition.
     pub(crate) fn input(&self) -> Input {
         match self {
             Self::ApprovalNeeded(_) => Input::ApprovalNeeded,

@@ -13,13 +13,13 @@ use rustix::thread::{
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capabilities(CapabilitySet);
 
-/// A name that is not a capability.
+/// Error of a text that is not the name of a Linux capability.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unknown capability {0:?}; see capabilities(7)")]
 pub struct UnknownCapability(String);
 
 impl Capabilities {
-    /// No capabilities.
+    /// The empty set of capabilities.
     pub const NONE: Self = Self(CapabilitySet::empty());
     /// Capabilities for starting and stopping programs of other users.
     pub const OTHER_USERS: Self =

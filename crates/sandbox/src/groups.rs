@@ -27,11 +27,11 @@ pub fn groups_of(user: &str, own: u32, text: &str) -> Vec<u32> {
 }
 
 /// Starts a program with these groups; `own` is its primary group. `spawn` runs in a separate thread. Its command sets the user
-/// ([`std::os::unix::process::CommandExt::uid`]) but no group. This needs the right to change users and groups, as root has.
+/// ([`std::os::unix::process::CommandExt::uid`]) but no group. The caller needs the right to change users and groups, as root has.
 ///
 /// The standard library removes all groups of a program that changes its user, if it is permitted to do so. Therefore the thread
-/// sets the groups and then drops `CAP_SETGID`. The thread's user does not change, so that the program's user may not send it
-/// signals.
+/// sets the groups and then drops `CAP_SETGID`. The thread's user does not change, so that the program's user cannot send signals
+/// to the thread.
 ///
 /// # Errors
 /// An error of `spawn`, or the groups cannot be set.

@@ -83,7 +83,7 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
 /// Folder of POSIX shared memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Parses a line of `/proc/self/mountinfo` (proc(5)): the path of a mount, and its flags that a user namespace may not
+/// Parses a line of `/proc/self/mountinfo` (proc(5)). Returns the path of a mount, and its flags that a user namespace cannot
 /// clear.
 fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
     let mut columns = line.split(' ').skip(4);

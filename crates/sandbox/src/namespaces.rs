@@ -40,7 +40,8 @@ pub enum NamespaceError {
     /// A mount could not be made read-only.
     #[error("cannot make {0} read-only")]
     ReadOnly(PathBuf, #[source] io::Error),
-    /// The working directory or a writable file or folder is in the host's shared memory, and the program gets its own.
+    /// The working directory, or a writable file or folder, is in the host's shared memory. The program cannot reach it, because it
+    /// gets a separate shared memory.
     #[error("{0} is in /dev/shm, and the program gets its own /dev/shm: choose another folder")]
     SharedMemory(PathBuf),
     /// A file or folder could not be kept writable in a read-only file system.

@@ -1,4 +1,4 @@
-//! The permissions of a process.
+//! The plan of a process's restrictions: capabilities, files, programs and Unix sockets.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ pub enum UnixSockets {
 pub struct Plan {
     /// The behaviour if the kernel lacks a restriction.
     pub mode: Mode,
-    /// Whether the process starts programs.
+    /// Whether the process may start programs.
     pub programs: Programs,
     /// The capabilities to keep, if the process has them.
     pub capabilities: Capabilities,

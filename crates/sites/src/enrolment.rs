@@ -22,12 +22,12 @@ use crate::work::{EnrolledNode, NodeEnrolment};
 
 /// Prefix of every token, so that secret scanners recognize a leaked one.
 const TOKEN_PREFIX: &str = "bulla-node-";
-/// Kind of nodes' identities, and their role.
+/// Kind of the identities of nodes. Their role has the same name.
 const KIND: &str = "node";
 /// Number of names tried when the requested one is taken.
 const NAMES_TRIED: usize = 2;
 
-/// Parameters of a new token.
+/// Parameters of a new join token: site, attributes and lifetime.
 #[derive(Clone, Debug)]
 pub struct NewNodeToken {
     /// Name or id of the site.

@@ -63,7 +63,7 @@ impl Sites {
         }
     }
 
-    /// Lists nodes by name.
+    /// Lists nodes, ordered by name.
     ///
     /// # Errors
     /// [`SiteError::NotFound`] for a site that does not exist; database errors.

@@ -20,8 +20,8 @@ const IDLE_ROUNDS: u32 = 8;
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Number of rows per query of a view update.
 const VIEW_ROWS: usize = 1_000;
-/// Maximum number of changed wrapped policy keys per view update, 10 ms of database time. Their nodes request all updates; the rest
-/// follows in the next update.
+/// Maximum number of changed wrapped policy keys per view update, 10 ms of database time. The nodes of these keys request all
+/// updates. Further changes follow in the next view update.
 const VIEW_WRAPS: usize = 10_000;
 
 impl Sites {

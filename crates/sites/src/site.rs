@@ -1,4 +1,4 @@
-//! Sites: creates, lists, changes and deletes them.
+//! Creation, listing, change and deletion of sites.
 
 use futures_util::FutureExt;
 use keyless::places::Attributes;
@@ -27,7 +27,7 @@ enum Creation {
 }
 
 impl Sites {
-    /// Creates a site.
+    /// Creates a site, with revision 1, and returns the stored row.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -83,7 +83,7 @@ impl Sites {
         found.ok_or(SiteError::NotFound("site"))
     }
 
-    /// Lists sites by name.
+    /// Lists sites, ordered by name.
     ///
     /// # Errors
     /// Database errors.

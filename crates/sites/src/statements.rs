@@ -18,9 +18,9 @@ use crate::tables::{NewStatement, NodeRow};
 
 /// Lifetime of a statement in µs. Short, so that outdated statements expire soon.
 const LIFE_US: i64 = 3_600 * 1_000_000;
-/// Divisor of the lifetime: a statement is renewed at the earliest after half of its lifetime.
+/// A statement is renewed at the earliest after its lifetime divided by this number.
 const RENEW_AFTER: i64 = 2;
-/// Divisor of the lifetime: renewals are spread over an eighth of the lifetime, so that not all are in the same round.
+/// Renewals are spread over the lifetime divided by this number, so that not all are in the same round.
 const SPREAD: i64 = 8;
 /// Maximum number of statements signed in a round, at 20 µs each.
 const ROUND_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ const SIGN_WITHIN: Duration = Duration::from_secs(5);
 const ACTOR: &str = "system:nodes";
 
 impl Sites {
-    /// Signs the due statements. Returns their number.
+    /// Signs new statements about the nodes for which one is due. Returns their number.
     pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
         let rows = tables::Places::of(self.store()).nodes_to_sign(self.now_us(), ROUND_MAX).await?;
         if rows.is_empty() {

@@ -167,7 +167,7 @@ pub struct SealedKeyUpdate {
     pub spki: String,
     /// Display name, which need not be unique.
     pub name: String,
-    /// Stable name of the key type.
+    /// Name of the key type, for example `rsa2048`.
     pub kind: String,
     /// Id of the policy that the key is sealed to.
     pub policy: Uuid,

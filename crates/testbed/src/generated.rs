@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Environment variable that writes generated files instead of comparing them.
+/// Environment variable with which tests write generated files instead of comparing them.
 const REGENERATE: &str = "BULLA_REGENERATE";
 
 /// Compares a file with the text that it should have, or writes the text. `command` runs the test that generates the file.

@@ -38,8 +38,8 @@ const LARGE: &[&str] = &[
 /// Statements that scan a whole table if they have no condition. The authority rejects such requests earlier.
 const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 
-/// Statements that need a full scan: a part of a name has no index, and all sealed values are counted and re-encrypted, in the
-/// background.
+/// Statements that need a full scan: searches for a part of a name, which no index supports, and background work such as counting
+/// and re-encrypting all sealed values.
 const WALKS: &[&str] = &[
     "credentials_like",
     "sealed_count credential_versions.sealed",
@@ -67,7 +67,7 @@ fn walked(statement: &str, plan: &[String]) -> Vec<String> {
         let scan = line.contains("Scan");
         let below = plan[number + 1..].iter().take_while(|line| !line.contains("->"));
         let by_condition = below.into_iter().any(|line| line.contains("Index Cond:"));
-        // A scan along an index may be for one page in index order, which ends at its LIMIT.
+        // PostgreSQL scans along an index may read one page in index order; such a scan ends at the LIMIT.
         let postgres = scan && !by_condition && (line.contains("Seq Scan") || !bounded);
         // The same check for a plan of SQLite.
         let sqlite = words.first() == Some(&"SCAN") && (!line.contains("INDEX") || !bounded);

@@ -19,7 +19,7 @@ pub const NOW: i64 = 1_795_219_200_000_000;
 /// A day in microseconds.
 pub const DAY: i64 = 86_400_000_000;
 
-/// A separate database, and its store.
+/// A database for one test, opened as a store.
 pub struct World {
     /// The store, opened on the new database.
     pub store: Store,
@@ -34,7 +34,7 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a world on a SQLite file in a temporary folder.
+    /// Creates a test database: a SQLite file in a temporary folder.
     pub async fn sqlite() -> Self {
         Self::sqlite_with(StoreOptions::default()).await
     }
@@ -49,13 +49,13 @@ impl World {
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: Some(folder), _cluster: None }
     }
 
-    /// Creates a world on the PostgreSQL server that all tests of this process share.
+    /// Creates a test database on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
         Self::postgres_on_cluster(cluster).await
     }
 
-    /// Creates a world on this PostgreSQL server.
+    /// Creates a test database on this PostgreSQL server.
     pub async fn postgres_on_cluster(cluster: Arc<Cluster>) -> Self {
         let url = migrated_database(&cluster);
         let options = StoreOptions::default();
@@ -93,7 +93,7 @@ impl World {
 
 /// A scan that records observations.
 pub struct Scan<'w> {
-    /// The database.
+    /// The database that the scan writes to.
     pub world: &'w World,
     /// The scan's id.
     pub id: Uuid,
@@ -102,7 +102,7 @@ pub struct Scan<'w> {
 }
 
 impl Scan<'_> {
-    /// Stores observations.
+    /// Stores these observations as results of the scan.
     pub async fn record(&self, batch: &[NewObservation]) -> Recorded {
         store::Scans::of(&self.world.store).record(self.id, batch).await.unwrap()
     }

@@ -59,7 +59,7 @@ impl SoftTpm {
         format!("unix:{}", self.path("tpm.sock").display())
     }
 
-    /// Returns the path of a file in its folder.
+    /// Returns the path of a file in the TPM's folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

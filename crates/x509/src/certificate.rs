@@ -148,13 +148,13 @@ impl KeyUsage {
 /// nameConstraints (RFC 5280 section 4.2.1.10).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NameConstraints {
-    /// Names must be in one of these subtrees of their kind.
+    /// A name must be in one of the subtrees of its kind, if there are any.
     pub permitted: Vec<Subtree>,
     /// Names must not be in any of these subtrees.
     pub excluded: Vec<Subtree>,
 }
 
-/// Base of a name constraint.
+/// Base of a name constraint (RFC 5280 section 4.2.1.10), by kind of name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Subtree {
     /// A host and all its subdomains.
@@ -171,10 +171,10 @@ pub enum Subtree {
     Other,
 }
 
-/// The subject's public key.
+/// A public key with its algorithm, size and SubjectPublicKeyInfo.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PublicKey {
-    /// Algorithm of the key.
+    /// Algorithm of the key, such as RSA or P-256.
     pub algorithm: KeyAlgorithm,
     /// Size in bits: of the modulus for RSA and DSA, of the field for elliptic curves. 0 if unknown.
     pub bits: u32,
@@ -186,7 +186,7 @@ pub struct PublicKey {
     pub spki_sha256: SpkiHash,
 }
 
-/// Algorithm of a public key.
+/// Algorithm of a public key, with the curve or parameter set, such as RSA or P-256.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum KeyAlgorithm {
     /// rsaEncryption
@@ -213,7 +213,7 @@ pub enum KeyAlgorithm {
     Other(String),
 }
 
-/// Signature algorithm of a certificate.
+/// Signature algorithm with its hash, such as ECDSA with SHA-256.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum SignatureAlgorithm {
     /// PKCS #1 v1.5 with MD2

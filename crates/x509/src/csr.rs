@@ -295,9 +295,9 @@ fn common_name(text: &str) -> Option<GeneralName> {
     }
 }
 
-/// Encodes the certificationRequestInfo for `spki` (a complete SubjectPublicKeyInfo) with the DER `Name` `subject`. The caller
-/// signs the result with this key, then calls [`crate::build::signed`]. The password is written as a PrintableString if possible,
-/// otherwise as a UTF8String.
+/// Encodes the certificationRequestInfo for the key `spki` (a complete SubjectPublicKeyInfo) and the DER `Name` `subject`. The
+/// caller signs the result with the private key of `spki`, then calls [`crate::build::signed`]. The challenge password is written
+/// as a PrintableString if possible, otherwise as a UTF8String.
 #[must_use]
 pub fn tbs(
     subject: &[u8],

@@ -41,7 +41,7 @@ pub fn empty_root() -> Hash {
     sha256(&[])
 }
 
-/// Computes SHA-256 without the tree's prefixes.
+/// Computes the SHA-256 of `octets`, without the prefix byte of leaf and node hashes.
 #[must_use]
 pub fn sha256(octets: &[u8]) -> Hash {
     taken(digest(&SHA256, octets).as_ref())

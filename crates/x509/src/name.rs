@@ -46,7 +46,7 @@ impl HostName {
     /// Parses a host name. Converts capitals to lower case, and drops one trailing dot.
     ///
     /// # Errors
-    /// [`InvalidHostName`] describes what is wrong with it.
+    /// [`InvalidHostName`] with the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidHostName> {
         Self::check(text).map(|name| Self(name.to_ascii_lowercase().into()))
     }

@@ -1,4 +1,4 @@
-//! Rules: their codes, severities and sources.
+//! Rules that findings refer to, with their codes, severities and sources.
 
 use coded::coded;
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub struct Finding {
     pub rule: &'static Rule,
     /// The fact that violates the rule, as human-readable text.
     pub evidence: String,
-    /// The certificate, if the finding is about one.
+    /// Fingerprint of the certificate, if the finding is about a certificate.
     pub certificate: Option<Fingerprint>,
 }
 

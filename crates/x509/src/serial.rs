@@ -25,8 +25,8 @@ impl SerialNumber {
         &self.0
     }
 
-    /// Returns the content bytes in their shortest form (X.690 section 8.3.2). Two serial numbers are the same number if these are
-    /// equal.
+    /// Returns the content bytes in their shortest form (X.690 section 8.3.2). Two serial numbers are equal as numbers if their
+    /// shortest forms are equal.
     #[must_use]
     pub fn shortest(&self) -> &[u8] {
         let mut octets = &*self.0;

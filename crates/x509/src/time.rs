@@ -42,7 +42,7 @@ pub struct CivilDateTime {
 }
 
 impl UnixTime {
-    /// Converts to calendar date and time.
+    /// Converts the time to a calendar date and a time of day, UTC.
     #[must_use]
     pub fn civil(self) -> CivilDateTime {
         // Howard Hinnant's civil_from_days: years start in March, so the leap day is the last day.
@@ -65,8 +65,8 @@ impl UnixTime {
         }
     }
 
-    /// Converts from calendar date and time. `None` for invalid ones (30 February, 24:00, leap seconds, which Unix time cannot
-    /// represent).
+    /// Creates a time from a calendar date and a time of day, UTC. `None` for invalid values: 30 February, 24:00, and leap seconds,
+    /// which Unix time cannot represent.
     #[must_use]
     pub fn from_civil(year: i64, month: i64, day: i64, hour: i64, minute: i64, second: i64) -> Option<Self> {
         let ranges = (-9_999..=9_999).contains(&year)

@@ -20,7 +20,7 @@ pub struct AuditKeyRow {
     pub created_at_us: i64,
 }
 
-/// Position of a witness.
+/// Position of a witness: the last head that it accepted, and its current failure.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WitnessRow {
     /// Name of the witness: `file`, `syslog`, `webhook`.

@@ -12,7 +12,8 @@ store::handle! {
     Segments
 }
 
-/// The sealed keys of segments. The bodies are encrypted under these keys, so that a new master key does not rewrite them.
+/// Column of the sealed data keys of segments, which a rotation of the master key re-wraps. The bodies are encrypted under these
+/// data keys and stay unchanged.
 pub const SEALED_SEGMENTS: SealedColumn = sealed_column!("audit_segments", "id" Uuid "uuid", "data_key");
 
 /// A segment to store.
@@ -131,7 +132,7 @@ pub async fn prune_segment(tx: &mut Tx, number: i64, at_us: i64) -> Result<bool,
 }
 
 impl Segments<'_> {
-    /// Returns the newest segment.
+    /// Returns the newest segment; `None` if there is no segment yet.
     ///
     /// # Errors
     /// Database errors.

@@ -15,10 +15,10 @@ use super::place::Witness;
 
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;
-/// Timeout of a message.
+/// Timeout for the delivery of one message, including the connect.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Address of a syslog server.
+/// Address of a syslog server: UDP, TCP or Unix datagram socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SyslogAddress {
     /// `udp://HOST:PORT`: delivery is not acknowledged.

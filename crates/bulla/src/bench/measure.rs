@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cli::exit::{Exit, Outcome, Problem};
 
-/// Resource usage of a run.
+/// The result of a program's run: durations, peak memory, success, and the end of its error output.
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
     /// User plus system CPU time.
@@ -22,7 +22,7 @@ pub(crate) struct Measured {
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Clock ticks per second in /proc: USER_HZ, which is 100 on every Linux architecture.
 const TICKS_PER_SECOND: u64 = 100;
-/// Maximum number of characters kept of standard error.
+/// Maximum number of characters of standard error that are stored: the last ones.
 const SAID_CHARS_MAX: usize = 400;
 
 /// Runs `command` until it exits.

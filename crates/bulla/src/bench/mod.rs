@@ -34,7 +34,7 @@ pub(crate) enum BenchCommand {
     Scan(ScanBench),
 }
 
-/// The result of one scanner on a new estate.
+/// The result of one run of a scanner, on an estate that no other run uses.
 struct Row {
     scanner: String,
     measured: Measured,
@@ -44,7 +44,6 @@ struct Row {
     counted: String,
 }
 
-/// Runs the benchmark.
 pub(crate) fn run(args: &BenchArgs) -> Outcome<Exit> {
     let BenchCommand::Scan(args) = &args.command;
     let folder = Folder::new()?;

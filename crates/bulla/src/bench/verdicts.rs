@@ -99,7 +99,7 @@ impl Verdicts {
             self.wrong += 1;
             self.differ(format!("{target}: {outcome}, should be {}", truth.outcome));
         }
-        // A finding about several endpoints names only the first of them. Such findings are not compared here.
+        // A finding about several endpoints names only the first endpoint. Such findings are not compared here.
         let own = |code: &&String| !code.starts_with("estate.");
         for code in truth.findings.iter().filter(own) {
             if findings.contains(code) {

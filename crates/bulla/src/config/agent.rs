@@ -28,7 +28,7 @@ impl AgentSettings {
         }
     }
 
-    /// Returns the policy of this host.
+    /// Returns the path of the agent's policy on this host.
     pub(crate) fn policy(&self) -> &Path {
         match self.policy.as_os_str().is_empty() {
             true => Path::new(POLICY_FILE),

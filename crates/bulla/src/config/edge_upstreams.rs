@@ -72,7 +72,7 @@ impl Default for EdgeUpstreamSettings {
     }
 }
 
-/// Returns all upstreams by name.
+/// Returns the upstreams of `[[edge.upstreams]]`, by their names.
 pub(super) fn groups(
     upstreams: &[EdgeUpstreamSettings],
     named_files: ReferencedFiles,

@@ -21,7 +21,7 @@ use crate::data_folder;
 const NONE: &str = "none";
 /// Folder of signature records, inside the node's folder.
 const RECORDS: &str = "records";
-/// Default port for requests between nodes, next to the ports of the two protocols.
+/// Default port of the listener for requests from other nodes of the cluster.
 const NODES_PORT: u16 = 2410;
 
 /// Configuration section `[keys]`.
@@ -162,7 +162,7 @@ impl Default for KeyServiceSettings {
             socket: String::new(),
             native_listen: String::new(),
             native_socket: String::new(),
-            // The port next to the Keyless protocol's, as operators of Keyless servers expect.
+            // The next port below the Keyless protocol's (2407), as operators of Keyless servers expect.
             metrics_listen: "127.0.0.1:2406".into(),
             monitor_urls: Vec::new(),
             reload_s: 10,

@@ -61,7 +61,7 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
-    /// Returns the limits of the server.
+    /// Returns the rate limits for clients of the control plane.
     pub(crate) fn options(&self) -> Outcome<LimitOptions> {
         let rate = |per_second: u32, burst: u32| {
             (per_second > 0).then(|| Rate::new(per_second, burst.max(per_second)))

@@ -79,7 +79,7 @@ pub(crate) struct ModuleSettings {
     pub(crate) wrapped_file: PathBuf,
 }
 
-/// A program that encrypts the master key's file: `[programs.NAME]`, or a command of its own.
+/// A program that encrypts the master key's file: the program of a section `[programs.NAME]`, or a command in this section.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramSettings {
@@ -156,7 +156,7 @@ impl TpmSettings {
 }
 
 impl MasterKeySettings {
-    /// Returns a short description for people.
+    /// Returns a description of the key's source for messages: its files, and the key or program that wraps it.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::File(path) => format!("the file {}", path.display()),

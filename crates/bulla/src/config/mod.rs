@@ -412,7 +412,7 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the file (`given`, else the default one if it exists) and the environment.
+    /// Reads the configuration file (`given`, else the default file if it exists) and the environment.
     pub(crate) fn load(given: Option<&Path>) -> Outcome<Self> {
         Self::checked(Layers::load(given, KEYS, UnknownVariables::Refused)?)
     }
@@ -573,7 +573,7 @@ impl TransparencySettings {
         };
         // Ten per second: more than any plan of Cert Spotter allows.
         within("certspotter_per_minute", self.certspotter_per_minute.into(), 1, 600)?;
-        // The limit of the operator of crt.sh.
+        // The operator of crt.sh permits at most 60 requests per minute.
         within("crtsh_per_minute", self.crtsh_per_minute.into(), 1, 60)?;
         const MONTH: u64 = 30 * 86_400;
         within("poll_s", self.poll_s, 60, MONTH)?;

@@ -30,7 +30,7 @@ impl SandboxSettings {
         }
     }
 
-    /// Returns the capabilities to keep in addition to the role's.
+    /// Returns the capabilities that the process keeps in addition to the capabilities of its roles.
     pub(crate) fn capabilities(&self) -> Outcome<Capabilities> {
         self.keep_capabilities.iter().try_fold(Capabilities::NONE, |all, name| {
             let one = name.parse().map_err(|error| {

@@ -22,7 +22,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the name in the configuration.
+    /// Returns the name of the role in the configuration, such as `server`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "server",

@@ -160,7 +160,7 @@ impl DemoContext<'_> {
         self.allow().await?;
         let change = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
         place.write("change.json", &change.to_string())?;
-        // Retry, because the lifecycle may change the certificate at the same time. The command fails then.
+        // Retry, because the command fails if the lifecycle changes the certificate at the same time.
         until("the change of the certificate", async || {
             let updated = place.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
             Ok(updated.status.success())
@@ -227,7 +227,7 @@ impl DemoContext<'_> {
             .to_owned())
     }
 
-    /// Calls the terminator through the proxy.
+    /// Calls the shop's API at the terminator, through the proxy, which injects a credential.
     async fn called(&self) -> Outcome<String> {
         let place = self.place;
         place.write("value", SECRET)?;

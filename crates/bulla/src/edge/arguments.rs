@@ -39,7 +39,7 @@ pub(crate) struct EdgeArgs {
     /// Roots (PEM) that the key services' certificates must chain to; may be repeated
     #[arg(long = "keys-ca", value_name = "FILE")]
     keys_ca_files: Vec<PathBuf>,
-    /// Upstream of the connections, HOST:PORT; edge.routes sets others by name
+    /// Default upstream, HOST:PORT; edge.routes sets other upstreams for some server names
     #[arg(long, value_name = "ADDRESS")]
     upstream: Option<String>,
     /// Forward connections unchanged (tcp) or requests one by one (http) [default: tcp]

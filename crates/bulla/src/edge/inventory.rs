@@ -1,7 +1,7 @@
 //! Chains of managed certificates, synced from the server to the terminator's folder.
 //!
-//! The terminator presents the chains in the folder, also while the server is unavailable and at a start without it. Files that
-//! this module did not write are left unchanged.
+//! The terminator presents the chains in the folder even if the server is unavailable, also at startup. Files that this module did
+//! not write are left unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

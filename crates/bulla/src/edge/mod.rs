@@ -142,7 +142,7 @@ pub(crate) async fn start(
 }
 
 impl EdgeSettings {
-    /// Lowers the connection limits, for clients and upstreams, to what the file descriptors allow.
+    /// Lowers the connection limits, for clients and for upstreams, so that `descriptors` file descriptors are enough.
     fn bound(&mut self, descriptors: usize) {
         let (half, usual) = (descriptors / 2, Settings::default().edge);
         bound_connections("edge.connections_max", &mut self.connections_max, usual.connections_max, half);
@@ -188,7 +188,7 @@ impl RunningEdge {
         servers.join(" and ")
     }
 
-    /// Returns the addresses, and the number of certificates.
+    /// Returns the listen addresses, with notes about the number of certificates and the key services.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("tls://{}", self.running.address)];
         places.extend(self.figures_url.clone());
@@ -291,7 +291,8 @@ async fn keep(
     }
 }
 
-/// Reloads the client certificate and the server roots for key services. New connections use them if they changed.
+/// Reloads the client certificate and the server roots for key services. If these files have changed, new connections use the new
+/// content.
 fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) -> Outcome<()> {
     let now = tls_options(settings)?;
     if presented.certificate.cert == now.certificate.cert && presented.server_roots == now.server_roots {
@@ -360,7 +361,7 @@ impl Inventory {
                     );
                 }
                 self.set_unavailable(true);
-                // Some files may have changed.
+                // Return true, because the sync may have changed some files before the error.
                 true
             }
         }

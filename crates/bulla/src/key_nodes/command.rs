@@ -20,7 +20,7 @@ use super::policy_effect::{Policies, active_nodes_at};
 const SITES: &str = "/api/v1/key-sites";
 const NODES: &str = "/api/v1/key-nodes";
 const TOKENS: &str = "/api/v1/key-node-tokens";
-/// Default lifetime of a new token.
+/// Default lifetime of a new node token.
 const TOKEN_LIFETIME: &str = "1h";
 
 /// Commands of `bulla key site`.

@@ -17,7 +17,7 @@ const PAGE_ROWS: u32 = 500;
 /// Maximum number of nodes named for a policy that gains or loses nodes.
 const NAMED_MAX: usize = 5;
 
-/// All policies, with the formulas that nodes must satisfy.
+/// All key policies, each with the formula that a node must satisfy.
 pub(super) struct Policies(Vec<(String, Formula)>);
 
 /// A node: its name and its own attributes.
@@ -27,7 +27,7 @@ pub(super) struct Node {
 }
 
 impl Policies {
-    /// Reads all policies. `None` if the caller may not read them.
+    /// Reads all policies. Returns `None` if the caller has no permission to read them.
     pub(super) async fn read(client: &Client) -> Outcome<Option<Self>> {
         let rows: Vec<RowView> = match all(client, POLICIES, &()).await {
             Ok(rows) => rows,

@@ -124,7 +124,7 @@ impl NodeSettings {
     }
 }
 
-/// The node and its metrics.
+/// The key service as a node of a cluster, with the metrics of the node.
 pub(crate) struct Node {
     node: KeyNode,
     metrics: NodeMetrics,

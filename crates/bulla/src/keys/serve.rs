@@ -221,7 +221,7 @@ fn figures_of(
 }
 
 impl KeyServiceSettings {
-    /// Lowers the limit of connections to what the file descriptors allow.
+    /// Lowers the limit of connections, so that `descriptors` file descriptors are enough.
     fn bound(&mut self, descriptors: usize, is_node: bool) {
         // TLS, Unix sockets and other nodes each get the same share. Handshakes in progress are counted separately.
         let kinds = if is_node { 3 } else { 2 };
@@ -263,7 +263,7 @@ impl RunningKeys {
         Ok(listeners)
     }
 
-    /// Returns the addresses, and the number of keys.
+    /// Returns the listen addresses, with notes about the number of keys and the node.
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());
@@ -289,7 +289,7 @@ impl RunningKeys {
     }
 }
 
-/// Returns the node, if the service is one. The seed key decrypts the node's own key.
+/// Returns the node; `None` if the service is not a node of a cluster. The seed key decrypts the node's own key.
 async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
     if !node.is_one() {
@@ -381,7 +381,7 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
     Ok(TlsOptions { certificate, client_roots, client_crls })
 }
 
-/// Explains why there are no keys: prints what each source of keys lacks.
+/// Prints for each source of keys why it has no key, or that no source is configured.
 fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>) {
     let mut lacks = sources.lacks();
     lacks.extend(node.map(Node::lacks));
@@ -492,7 +492,7 @@ impl Sources {
         Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
     }
 
-    /// Returns what each source lacks, if no source has a key.
+    /// Returns one message for each source of keys: why it has no key. Call this only if no source has a key.
     fn lacks(&self) -> Vec<String> {
         let folder = |(folder, broken): (&Folder, &usize)| {
             let path = folder.path().display();
@@ -590,7 +590,7 @@ impl Sources {
     }
 }
 
-/// Prints a warning on standard error at startup, and logs it later.
+/// Reports a warning: on standard error at startup (`first`), in the log while the service runs.
 fn warn(first: bool, message: &str) {
     match first {
         true => eprintln!("warning: {message}"),

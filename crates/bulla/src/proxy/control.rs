@@ -15,9 +15,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream, unix};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum concurrent connections.
+/// Maximum concurrent connections to the proxy's control socket.
 const CONNECTIONS_MAX: usize = 16;
-/// Maximum bytes of a request.
+/// Maximum bytes of a request on the control socket.
 const REQUEST_OCTETS_MAX: u64 = 64 << 10;
 /// Maximum bytes of a response: the longest list of held requests.
 const RESPONSE_OCTETS_MAX: u64 = 16 << 20;
@@ -62,7 +62,7 @@ pub(super) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path` until `stop`, for decisions about `holds`.
+    /// Listens at `path` until `stop`, for requests that list, approve or reject the held requests in `holds`.
     pub(super) async fn start(path: &Path, holds: Holds, stop: CancellationToken) -> io::Result<Self> {
         let (socket, listener) = BoundSocket::at(path).await?;
         let tasks = ServiceTasks::stopped_by(stop);

@@ -49,7 +49,7 @@ enum ExplainFormat {
     Json,
 }
 
-/// A decision and its effects.
+/// The explanation of one request: the policy's decision and its effects.
 #[derive(Debug, Serialize)]
 struct Explanation {
     decision: &'static str,

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use crate::config::{HoldWebhook, HoldWebhookFormat};
 
-/// Timeout of a POST request.
+/// Timeout of one POST request to the webhook.
 const POST_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum concurrent POST requests.
+/// Maximum concurrent POST requests to the webhook.
 const POSTS_MAX: usize = 8;
 /// Pauses before the second and the third attempt.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];

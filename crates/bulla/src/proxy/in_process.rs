@@ -18,11 +18,12 @@ use super::held;
 /// Default number of recent requests in a listing.
 const RECENT_USUAL: usize = 100;
 
-/// The handles of a proxy. Clones share them.
+/// Handles through which the control plane lists, approves, rejects and replays requests of a proxy in the same process. Clones
+/// share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProxyHandles {
     pub(super) holds: Holds,
-    /// The last requests; `None` if they are not kept.
+    /// The most recent requests; `None` if recording them is disabled.
     pub(super) recent: Option<RecentRequests>,
     /// Whether people decide held requests by the API, so that the proxy needs no control socket.
     pub(super) decides: bool,
@@ -31,13 +32,14 @@ pub(crate) struct ProxyHandles {
 }
 
 impl ProxyHandles {
-    /// Creates the handles of a proxy whose held requests the API decides. `keep_recent`: whether to keep the last requests.
+    /// Creates the handles of a proxy whose held requests are approved or rejected through the API. `keep_recent`: whether to
+    /// record the most recent requests.
     pub(crate) fn new(keep_recent: bool) -> Self {
         let recent = keep_recent.then(RecentRequests::default);
         Self { recent, decides: true, ..Self::default() }
     }
 
-    /// Returns recent requests, newest first; `None` if they are not kept.
+    /// Returns recent requests, newest first; `None` if recording them is disabled.
     fn listed(&self, query: &RecentQuery) -> Option<Vec<RecentRequest>> {
         let filter = RecentFilter {
             identity: query.identity.clone().unwrap_or_default(),

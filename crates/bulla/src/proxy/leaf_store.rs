@@ -38,7 +38,7 @@ const RETRY_FIRST: Duration = Duration::from_secs(60);
 /// Maximum delay between two retries.
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// The last permanent failure of a leaf store that is opened late, and the time of its retry.
+/// The last permanent failure to open a leaf store after startup, and the time of the next attempt.
 #[derive(Default)]
 struct RetryState {
     why: String,
@@ -64,7 +64,7 @@ impl RetryState {
 }
 
 impl OpenError {
-    /// Creates the error. If `url` names a file, the error is permanent; for a database server it may be temporary.
+    /// Converts an error of the store. The error is permanent if `url` names a file, and may be temporary for a database server.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {
@@ -160,7 +160,7 @@ async fn keystore(settings: &Settings, store: &Store, create: bool) -> Outcome<K
 
 fn with_backend_hint(problem: Problem, backend: LeafBackend) -> Problem {
     match backend {
-        // Errors of the schema or the driver.
+        // `Exit::Inventory` is an error of the schema or of the database driver.
         LeafBackend::Disk if problem.exit == Exit::Inventory => {
             problem.hint("check the folder's owner and mode, or name another: proxy.store.folder")
         }

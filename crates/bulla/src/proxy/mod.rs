@@ -192,7 +192,7 @@ async fn open_control(
 }
 
 impl ProxySettings {
-    /// Lowers the limit of connections to what the file descriptors allow.
+    /// Lowers the connection limits, for clients and for upstreams, so that `descriptors` file descriptors are enough.
     fn bound(&mut self, descriptors: usize) {
         let (third, usual) = (descriptors / 3, Settings::default().proxy);
         bound_connections("proxy.connections_max", &mut self.connections_max, usual.connections_max, third);

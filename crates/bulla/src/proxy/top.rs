@@ -19,7 +19,7 @@ use crate::config::Configuration;
 
 /// Bytes at the end of the log that are read at the start.
 const HISTORY: u64 = 1 << 20;
-/// Maximum bytes per read.
+/// Maximum bytes of the log per read.
 const READ: u64 = 8 << 20;
 /// Maximum number of decisions that the screen keeps in memory.
 const ROWS_MAX: usize = 1_000;
@@ -69,9 +69,9 @@ struct Log<'a> {
     /// The start of a line whose end has not been read yet.
     begun: Vec<u8>,
     rows: VecDeque<Row>,
-    /// Whether a whole line was read.
+    /// Whether at least one complete line was read.
     is_begun: bool,
-    /// Whether a line was an event of a proxy.
+    /// Whether at least one line was an audit event of a proxy.
     is_of_proxy: bool,
 }
 

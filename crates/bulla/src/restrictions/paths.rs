@@ -71,7 +71,7 @@ pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
     urls.iter().filter_map(url).filter_map(|url| url.sqlite_path().map(PathBuf::from)).collect()
 }
 
-/// Returns these folders. Missing ones are created, accessible to their owner only.
+/// Creates missing folders, accessible to their owner only. Returns the folders that now exist, without the root folder.
 pub(super) fn made(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700);

@@ -21,7 +21,7 @@ impl CommandFiles {
             Problem::new(Exit::Machine, format_args!("cannot read the working directory: {error}"))
                 .hint("change to a directory that exists")
         })?;
-        // The process is already in the folder, so a mount over the path does not hide it.
+        // A mount over the path of the working directory does not hide the directory from a process that is already in it.
         seen("the working directory", &here, &hidden, "change to another folder")?;
         let temporary = std::env::temp_dir();
         let temporary = temporary.canonicalize().unwrap_or(temporary);

@@ -22,7 +22,7 @@ use crate::proxy::{self as role, StoreSecrets};
 /// The timeout of the shutdown. The command has ended by then, so its connections need no more time.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A proxy before it listens.
+/// The proxy of a run, loaded from the configuration but not listening yet.
 pub(super) struct PreparedProxy {
     configuration: Configuration,
     settings: ProxySettings,
@@ -40,7 +40,7 @@ pub(super) struct Serving {
 impl PreparedProxy {
     pub(super) async fn load(configuration: &Configuration) -> Outcome<Self> {
         let mut all = configuration.settings.clone();
-        // Defaults for settings about other clients and other listeners.
+        // Use the defaults for settings about other clients and other listeners.
         let usual = ProxySettings::default();
         let of_run = &mut all.proxy;
         of_run.clients.clear();

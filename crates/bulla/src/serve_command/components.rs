@@ -75,7 +75,7 @@ async fn start_if_enabled(
     Some(Box::pin(start).await.map_err(|problem| of_role(role, problem)))
 }
 
-/// Stops roles: first those that no other role needs, concurrently, then the key service.
+/// Stops the roles: first all roles except the key service, concurrently, because they may use it; then the key service.
 pub(super) async fn stop(components: Vec<Component>) -> DrainOutcome {
     let (keys, others): (Vec<_>, Vec<_>) =
         components.into_iter().partition(|component| component.role == Role::Keys);

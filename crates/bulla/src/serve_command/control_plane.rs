@@ -61,7 +61,7 @@ use crate::proxy::ProxyHandles;
 use crate::roles::Roles;
 use discover::database;
 
-/// Interval of the clean-up of issuers.
+/// Interval of the deletion of old issuer data, such as completed orders.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 
 /// The control plane of this process: the handles of its components, and their background work.
@@ -358,7 +358,7 @@ impl ControlPlane {
     }
 }
 
-/// Returns the profiles that clients with certificates of other CAs may use over EST.
+/// Returns the external CAs whose client certificates EST accepts, each with the profiles that its clients may use.
 fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     const KEY: &str = "est.client_cas";
     let mut cas = Vec::new();
@@ -462,7 +462,7 @@ impl HookSender for Hooks {
     }
 }
 
-/// Deletes old data of issuers: completed orders and finished challenges.
+/// Deletes old data of issuers periodically until `stop`: completed orders and finished challenges.
 async fn purge_issuer_data(issuers: Issuers, stop: CancellationToken) {
     let _live = telemetry::tasks::guard("issuers");
     loop {

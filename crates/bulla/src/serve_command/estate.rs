@@ -1,5 +1,5 @@
-//! Metrics of the estate: certificate expiry, runs of watches, and drift. They are read from the inventory at an interval, not at
-//! each scrape, and their number is bounded. So neither scrapers nor a large estate cause much load.
+//! Metrics of the estate: certificate expiry, runs of watches, and drift. The metrics are read from the inventory at an interval,
+//! not at each scrape, and the number of time series is bounded. So neither scrapers nor a large estate cause much load.
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Error, Formatter};
@@ -27,7 +27,7 @@ const WATCHES_MAX: usize = 1_000;
 /// Maximum characters of a subject or name in a label.
 const LABEL_MAX: usize = 128;
 
-/// Labels of a certificate's expiry.
+/// Labels of the expiry metrics of one certificate.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct CertificateLabels {
     /// The name of the managed certificate, or the subject.

@@ -1,4 +1,4 @@
-//! The initial content of a new installation: an authority and profiles. Created once; every step can be repeated.
+//! The initial content of a new installation: a root, an issuing CA and profiles. Every step can be repeated after an interruption.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ const ISSUING: &str = "issuing";
 const DAY_S: i64 = 86_400;
 
 /// Creates a root, an issuing authority and profiles if they are missing. If several servers start concurrently, one creates them
-/// and the others find them. `first`: there are no tokens yet, so existing objects come from an interrupted start, which this one
-/// completes.
+/// and the others find them. `first` means that no token exists yet. Existing objects then come from an interrupted start, and this
+/// function creates the missing ones.
 pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
     let known = authority.cas().await.map_err(|error| failed(&error))?;
     let begun = first && known.iter().all(|ca| ca.name == ROOT);

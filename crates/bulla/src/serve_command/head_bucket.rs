@@ -1,4 +1,4 @@
-//! A bucket of S3 with object lock as a witness of the audit log.
+//! An S3 bucket with object lock that stores signed heads of the audit log, as a witness.
 
 #[cfg(not(feature = "aws"))]
 pub(super) use none::witness;

@@ -1,5 +1,5 @@
-//! The server's own certificate in the data folder, for a start while the database is not writable. It is sealed under the master
-//! key, so that a copy of the folder alone does not reveal its key.
+//! The server's own certificate in the data folder, for a start while the database is not writable. The file is sealed under the
+//! master key, so that a copy of the folder alone does not reveal the private key.
 
 use std::path::PathBuf;
 use std::sync::Arc;

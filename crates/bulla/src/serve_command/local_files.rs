@@ -6,8 +6,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::data_folder::{folder, put};
 
-/// Writes the server's address, its root, and the credential store's address (empty without a credential store), readable by their
-/// owner only.
+/// Writes three files that only their owner can read: the server's address, the root of its certificate, and the credential store's
+/// address (empty without a credential store).
 pub(super) fn write(url: &str, root_pem: &str, credential_url: &str) -> Outcome<()> {
     let folder = folder()?;
     put(&folder.join(local::URL), url)?;

@@ -217,7 +217,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_lease_lag_seconds", help, late)
     }
 
-    /// Writes the nodes of the key service, as this server last saw them.
+    /// Encodes metrics of the key service's nodes: connected and absent nodes, and failures of key policies at the last pass.
     fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let (present, absent) = self.places.counts();
         let all = [("present", present), ("absent", absent)];
@@ -424,7 +424,7 @@ fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Writes a gauge with a value for each of `all`.
+/// Encodes one gauge with a sample for each pair of labels and value in `all`.
 pub(super) fn gauge<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -198,7 +198,8 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the control plane, then the roles that use it. If a role fails, all are stopped again.
+    /// Starts the control plane, then the roles that use it. If a role fails to start, stops the control plane and all started
+    /// roles.
     async fn start(configuration: &Configuration, roles: &Roles, mode: StartMode) -> Outcome<Self> {
         let settings = &configuration.settings;
         let descriptors = descriptors_for_one_of(roles.listening());

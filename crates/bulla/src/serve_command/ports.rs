@@ -26,7 +26,7 @@ pub(super) fn leave_out(roles: &mut Roles, settings: &Settings) {
     }
 }
 
-/// Returns the addresses of a role that have their default values, and their configuration keys.
+/// Returns those addresses of a role that have their default values, each with its configuration key.
 fn default_addresses(role: Role, settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     let usual = Settings::default();
     let (keys, proxy) = (&settings.keys, &settings.proxy);

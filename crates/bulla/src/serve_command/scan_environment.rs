@@ -81,7 +81,8 @@ impl ServerScanEnvironment {
     /// itself.
     ///
     /// # Errors
-    /// The file of clouds cannot be read, or its pools exceed their common limit, or a limit of the machine or of the database.
+    /// The file of clouds cannot be read, or its pools are too large for a limit: the common limit of all pools, the open files of
+    /// this machine, or the connections of the database.
     pub(crate) async fn open(
         settings: &Settings,
         guard: Guard,

@@ -44,7 +44,7 @@ type CheckError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
-    /// The time at which this process last held the lease.
+    /// Time at which this process last held the lease, in microseconds since 1970; `None` if it never held the lease.
     leased_at_us: Option<i64>,
 }
 

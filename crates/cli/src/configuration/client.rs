@@ -58,7 +58,8 @@ struct Server {
 }
 
 impl ClientConfiguration {
-    /// Reads the file (`given`, else the default one if it exists) and the environment. Other sections are not checked.
+    /// Reads the configuration file (`given`, else the default file if it exists) and the environment. Other sections are not
+    /// checked.
     pub fn load(given: Option<&Path>) -> Outcome<Self> {
         let (sections, _) = Layers::load::<Sections>(given, KEYS, UnknownVariables::Ignored)?;
         Ok(Self { client: sections.client, core_dumps: sections.server.core_dumps })

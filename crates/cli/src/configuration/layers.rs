@@ -64,7 +64,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the file (`given`, else the default one if it exists) and the environment as settings.
+    /// Reads the configuration file (`given`, else the default file if it exists) and the environment, and parses them as settings.
     pub fn load<S: DeserializeOwned>(
         given: Option<&Path>,
         keys: &'static [Key],
@@ -148,7 +148,7 @@ fn read(path: &Path) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))
 }
 
-/// Start of the name of each variable.
+/// Prefix of the environment variables that set configuration keys.
 const PREFIX: &str = "BULLA_";
 
 /// Returns the variable of a key: `BULLA_SCAN_PORTS` for `scan.ports`.
@@ -211,7 +211,7 @@ fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
         .hint(format!("unset {variable} or correct it"))
 }
 
-/// Returns the value of a key in a table of settings.
+/// Returns the value of a dotted key such as `scan.ports` in a table; `None` if the table does not contain it.
 pub fn lookup<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
     match key.split_once('.') {
         Some((section, rest)) => lookup(table.get(section)?.as_table()?, rest),

@@ -41,13 +41,13 @@ pub struct ServerArgs {
 
 /// Files that a local server writes to its data folder for the commands on the same machine.
 pub mod local {
-    /// File of the server's address.
+    /// Name of the file with the server's address.
     pub const URL: &str = "server.url";
-    /// File of the credential store's address; empty without a credential store.
+    /// Name of the file with the credential store's address; the file is empty without a credential store.
     pub const CREDENTIAL_URL: &str = "credentials.url";
-    /// File of the admin token.
+    /// Name of the file with the admin token.
     pub const TOKEN: &str = "admin.token";
-    /// File of the root of the server's certificate.
+    /// Name of the file with the root of the server's certificate, PEM.
     pub const ROOT: &str = "root.pem";
 }
 
@@ -95,7 +95,7 @@ impl Client {
             ));
         }
         if let Some(path) = base.strip_prefix(SOCKET) {
-            // An agent logs in by itself, so the user's token is not sent to it.
+            // An agent logs in to the store with its own token, so the user's token is not sent to the agent.
             let http = http(None, Some(Path::new(path)))?;
             return Ok(Self { http, base, token: None, roots: None });
         }
@@ -143,7 +143,7 @@ impl Client {
         })
     }
 
-    /// Returns the address of the server.
+    /// Returns the address of the server: a URL, or `unix:PATH` for an agent.
     pub fn base(&self) -> &str {
         &self.base
     }
@@ -190,7 +190,7 @@ impl Client {
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
-    /// Like [`Self::send`], for responses that may not be JSON. Requests with secrets use POST, because URLs are logged.
+    /// Like [`Self::send`], for responses that are not always JSON. Requests with secrets use POST, because URLs are logged.
     pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
         let answer = self.ask(method, path, body.map(Value::to_string)).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
@@ -409,7 +409,7 @@ async fn json(answer: reqwest::Response) -> Outcome<Value> {
     Ok(body)
 }
 
-/// Returns the message to a user whose change waits for approval.
+/// Returns the message for a change that waits for approval; `None` for other responses.
 fn waits(status: StatusCode, body: &Value) -> Option<String> {
     let text = |name: &str| body.get(name).and_then(Value::as_str).map(|text| clean(text).into_owned());
     let (id, object, _) = (text("id")?, text("object")?, text("plan_sha256")?);

@@ -101,7 +101,8 @@ impl Listing {
         (!self.all).then_some(self.limit as usize)
     }
 
-    /// Returns the name of a given flag that only works with a server, if there is one.
+    /// Returns the name of the first given flag that only works with a server (`--after` or `--watch`); `None` if neither was
+    /// given.
     pub(crate) fn flag_of_servers(&self) -> Option<&'static str> {
         match self {
             Self { after: Some(_), .. } => Some("--after"),

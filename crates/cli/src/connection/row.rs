@@ -46,12 +46,12 @@ pub struct DocumentRow {
 }
 
 impl DocumentRow {
-    /// Creates the row of a document.
+    /// Creates the row of a JSON document, such as an object in a listing.
     pub fn of(item: Value) -> Self {
         Self { item }
     }
 
-    /// Returns the cells of a table.
+    /// Returns the cells of this document in a table, one for each of `columns`.
     pub fn cells(&self, columns: Columns) -> Vec<String> {
         self.texts(columns, Style::Table)
     }
@@ -95,7 +95,7 @@ impl DocumentRow {
         member("name").or_else(|| member("id")).or_else(first).unwrap_or_default()
     }
 
-    /// Returns the document itself.
+    /// Returns the JSON document of this row.
     pub fn json(&self) -> &Value {
         &self.item
     }

@@ -161,7 +161,7 @@ pub enum SecurityKeyCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Delete a security key of a user. Without any, the user signs in with the password alone
+    /// Delete a security key of a user. A user without security keys signs in with the password alone
     Delete {
         /// Name or id of the user
         #[arg(value_name = "NAME")]

@@ -15,7 +15,7 @@ use crate::connection::{Client, Columns, Listing, Output, ServerArgs, path_of, s
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
-/// Default lifetime of a new token.
+/// Default lifetime of a new enrolment token.
 const TOKEN_LIFETIME: &str = "1h";
 
 const AGENTS: Columns = columns!(

@@ -28,7 +28,7 @@ pub enum ApprovalCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show an approval: its plan, the changes since the previous approval, and who may not approve it
+    /// Show an approval: its plan, the changes since the previous approval, and the people that are not allowed to approve it
     Show(ShowArgs),
     /// Approve a plan: the job starts once the profile's required number of people have approved. At a terminal, shows the plan and
     /// asks for confirmation
@@ -141,8 +141,8 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
     Ok(hash)
 }
 
-/// Prints an approval. For people the plan is a separate table, which shows the values of the previous approval next to the new
-/// ones.
+/// Prints an approval. In table output the plan is a separate table, which shows the values of the previous approval next to the
+/// new ones.
 fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
     const PLAN: Columns = columns!(PlanRow: ("Plan", field), ("Value", value));
     const CHANGED: Columns = columns!(PlanRow: ("Plan", field), ("Value", value), ("Before", before));

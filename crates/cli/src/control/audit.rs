@@ -31,10 +31,10 @@ pub enum AuditCommand {
     /// The server lists events that are not sealed yet; an export has the sealed ones too.
     /// With --export without the server: bulla audit list --export proxy-audit.jsonl --action proxy.request.outcome
     List {
-        /// List this file offline: of `bulla audit export`, or the audit_file of a proxy
+        /// List the events in this file offline: the output of `bulla audit export`, or the audit_file of a proxy
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// Only the decisions and the outcome of this request of a proxy: `request` of their details
+        /// Only the decisions and the outcome of this proxied request: the id `request` in the details of its events
         #[arg(long, value_name = "ID", requires = "export")]
         request: Option<String>,
         /// Only events of this actor: token:ci, user:alice, system:renewal
@@ -61,10 +61,10 @@ pub enum AuditCommand {
     ///
     /// With --export without the server: bulla audit verify --export audit.jsonl --head heads.jsonl --key audit-key.pem
     Verify {
-        /// Verify this file of `bulla audit export` offline
+        /// Verify this file offline: the output of `bulla audit export`
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// Verify this file of `bulla audit prove` offline
+        /// Verify this file offline: the output of `bulla audit prove`
         #[arg(long, value_name = "FILE", conflicts_with = "export")]
         proof: Option<PathBuf>,
         /// Trusted heads that the export or the proof must continue: signed heads from a witness, the output of `bulla audit verify

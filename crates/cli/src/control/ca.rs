@@ -63,7 +63,7 @@ Examples:
     },
     /// Create a key and a certificate request for an intermediate below an external root
     Request(NewAuthority),
-    /// Install the certificate that an external root issued for such a request
+    /// Install the certificate that an external root issued for a request of `bulla ca request`
     Install {
         /// Id of the CA that waits for its certificate
         id: String,

@@ -231,7 +231,7 @@ pub enum CertificateCommand {
     BlockedKeys(Listing),
     /// Count issued, renewed, revoked and deployed certificates, and failed jobs, by hour or by day
     Series(SeriesArgs),
-    /// Block a compromised key: all certificates with the key are revoked, and it gets no new ones
+    /// Block a compromised key: all certificates with the key are revoked, and no new ones are issued for it
     BlockKey {
         /// SHA-256 of the SubjectPublicKeyInfo, or with --of-certificate the id or fingerprint of a certificate with the key
         key: String,
@@ -243,7 +243,7 @@ pub enum CertificateCommand {
     },
 }
 
-/// A selection of managed certificates.
+/// Conditions that select managed certificates, from flags such as `--status`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter")]
 pub struct Filter {
@@ -300,7 +300,7 @@ pub struct Filter {
     finding: Option<String>,
 }
 
-/// The query of `cert list`.
+/// Query parameters of the request that `cert list` sends.
 #[derive(serde::Serialize)]
 struct ListQuery {
     #[serde(flatten)]
@@ -310,7 +310,7 @@ struct ListQuery {
     count: Option<bool>,
 }
 
-/// The query of `cert groups`.
+/// Query parameters of the request that `cert groups` sends.
 #[derive(serde::Serialize)]
 struct GroupsQuery<'a> {
     #[serde(flatten)]

@@ -82,7 +82,7 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
     Ok(change.plan_sha256)
 }
 
-/// Prints a change. For people the differing values are a separate table.
+/// Prints a change. In table output the differing values are a separate table.
 fn show_change(document: &Value, show: &Output) -> Outcome<()> {
     const CHANGED: Columns = columns!(ChangedRow: ("Value", name), ("Before", before), ("After", after));
     if !show.is_table() {

@@ -29,9 +29,9 @@ pub trait Document: Send + Sync + 'static {
     const PATH: &'static str;
     /// The identifier that is the last part of a document's path.
     const KEY: Key;
-    /// The columns of the table.
+    /// The columns of the listing in table output.
     const COLUMNS: Columns;
-    /// The method that replaces a document.
+    /// HTTP method of the request that replaces a document.
     const REPLACE: Method;
     /// Whether the body of a replacement has the name too. Only for documents that the API identifies by name.
     const NAME_IN_BODY: bool = false;

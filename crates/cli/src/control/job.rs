@@ -1,4 +1,4 @@
-//! Jobs, policies, owners and teams.
+//! Commands for jobs and policies, and the document types of policies, owners and teams.
 
 use api::health::ServerNodeView;
 use api::jobs::{JobEventView, JobQuery, JobView};

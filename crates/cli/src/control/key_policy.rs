@@ -166,9 +166,9 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     Ok(())
 }
 
-/// Prints a policy. For people each generation of its key pair is one line, without the public key.
+/// Prints a policy. In table output each generation of its key pair is one line, without the public key.
 fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
-    /// A policy for people: each generation of its key pair is a line of text.
+    /// A policy for table output: each generation of its key pair is a line of text.
     #[derive(Serialize)]
     struct PolicyLines {
         #[serde(flatten)]

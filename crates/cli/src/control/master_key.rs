@@ -26,7 +26,7 @@ pub enum MasterKeyCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Re-encrypt everything under the server's current master key; then the older ones can be removed
+    /// Re-encrypt everything under the server's current master key; then the older master keys can be removed
     Rotate {
         #[command(flatten)]
         show: Output,

@@ -6,7 +6,7 @@ use crate::configuration::ClientSettings;
 use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome};
 
-/// A noun and its subcommand.
+/// A noun of the command line, such as `cert`: one of its subcommands, and the server that the subcommand uses.
 #[derive(Args, Debug)]
 pub struct Noun<C: Subcommand> {
     #[command(flatten)]

@@ -22,7 +22,7 @@ use crate::exit::{Exit, Outcome, Problem};
 pub struct VerifyArgs {
     /// Id of the approval
     id: Option<String>,
-    /// Verify this document of `bulla approval show ID -o json` offline
+    /// Verify this file offline: the output of `bulla approval show ID -o json`
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ struct Verified {
 }
 
 impl Rules {
-    /// Verifies the hash of the plan and each signature, and lists approvers without a valid one.
+    /// Verifies the hash of the plan and each signature, and lists approvers without a valid signature.
     fn check(&self, signed: &Signed) -> Outcome<Verified> {
         let bad = |what: &str| Problem::usage(format_args!("the document has no valid {what}"));
         let plan = signed.plan_sha256.as_deref().ok_or_else(|| bad("plan_sha256"))?;
@@ -241,7 +241,8 @@ impl Checked {
         }
     }
 
-    /// Returns whether the approver signed this plan, even if the key or the hash of the plan is wrong.
+    /// Returns whether the approver has a valid signature for this approval, even if `--key` does not name its key, or the hash of
+    /// the shown plan differs.
     fn is_signed(&self) -> bool {
         [VALID, UNCHECKED, OTHER_KEY, PLAN_DIFFERS].contains(&self.signature)
     }

@@ -30,7 +30,7 @@ pub enum TransparencyCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Change how a domain is monitored; options that are not given get their default
+    /// Change how a domain is monitored; omitted options are reset to their defaults
     #[command(visible_alias = "update")]
     Set(NewDomain),
     /// Pause a domain: search services are not queried, and logs are not matched for it
@@ -86,7 +86,8 @@ pub enum TransparencyCommand {
     },
     /// Mark an issuance and its renewals as expected: its alert is resolved
     Expect(Decision),
-    /// Mark an issuance as handled, such as revoked or reported: its alert is resolved, and a renewal raises a new one
+    /// Mark an issuance as handled, such as revoked or reported: its alert is resolved, but a renewal of the certificate raises a
+    /// new alert
     Acknowledge(Decision),
 }
 
@@ -101,7 +102,7 @@ pub struct NewDomain {
     /// Expected issuers: words of the issuer's name [default: issuers of known certificates of the domain]
     #[arg(long, value_name = "WORDS")]
     issuer: Vec<String>,
-    /// Expect those issuers for any name below the domain
+    /// Expect the issuers of --issuer for any name below the domain
     #[arg(long, requires = "issuer")]
     trust_issuers: bool,
     /// Create paused: `bulla ct resume` starts monitoring

@@ -38,7 +38,7 @@ pub enum WatchCommand {
     },
     /// Show the state of runs: running, waiting, and the last run's results
     Status(Listing),
-    /// Compare scans and the scanner with their last seven days: durations, errors, the database, tasks
+    /// Compare the current values of scans and of the scanner with the last seven days: durations, errors, the database, tasks
     History(Listing),
     /// Run a watch now
     Run {

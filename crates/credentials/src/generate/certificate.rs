@@ -246,7 +246,7 @@ impl CertificateParameters {
         self.key_type.map_or_else(|| rsa_kind(self.key_length), Ok)
     }
 
-    /// Returns the parameters that would generate such a certificate.
+    /// Returns the parameters that would generate a certificate like the given one.
     pub(crate) fn of(certificate: &Certificate, ca: Option<String>) -> Self {
         let attributes = certificate.subject.attributes();
         let first = |wanted: Attribute| {

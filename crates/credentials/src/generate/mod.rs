@@ -26,7 +26,7 @@ const NOT_GENERATED: &str =
     "Credentials of this type cannot be generated. Please adjust the credential type and retry your request.";
 const NO_PARAMETERS: &str = "This request must include a value for 'parameters'.";
 
-/// Behavior if the credential already exists.
+/// Behavior of a generate request if the credential already exists.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
     /// Keep the value, unless its parameters changed or its CA has a new certificate.

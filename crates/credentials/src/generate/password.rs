@@ -97,7 +97,8 @@ impl PasswordParameters {
     }
 }
 
-/// Returns a uniform random number below `bound` (1 to 256). Draws again where a value would favor small numbers.
+/// Returns a uniform random number below `bound` (1 to 256). Discards values that would make small numbers more likely, and draws
+/// again.
 fn below(bound: usize) -> Result<usize, CredentialError> {
     let fair = 256 / bound * bound;
     loop {

@@ -1,4 +1,4 @@
-//! Lengths of RSA keys.
+//! Permitted lengths of RSA keys.
 
 use keys::KeyType;
 

@@ -29,7 +29,7 @@ pub struct ConnectionSettings {
     pub name: String,
     /// Host name or address.
     pub host: String,
-    /// Port of the server.
+    /// TCP port of the database server.
     pub port: u16,
     /// Name of the database.
     pub database: String,
@@ -37,7 +37,7 @@ pub struct ConnectionSettings {
     pub username: String,
     /// Password of `username`. `None` keeps the stored password; rejected if host, port, database, user, TLS mode or roots change.
     pub password: Option<Secret>,
-    /// Encryption of the connection.
+    /// TLS mode: `verify-full`, `verify-ca` or `disable`.
     pub tls: ConnectionTls,
     /// Certificates to trust, in PEM. They replace the system's roots.
     pub roots: Option<String>,
@@ -58,7 +58,7 @@ impl DatabaseConnection {
     }
 }
 
-/// The encrypted content of a connection's password.
+/// The plaintext that is encrypted as the password of a connection: the password, and the address that it is bound to.
 #[derive(Deserialize, Serialize)]
 struct Sealed {
     /// The address for which the password was given.
@@ -243,7 +243,7 @@ impl Credentials {
         gone.await?
     }
 
-    /// Lists the connections by name, without their passwords.
+    /// Lists the connections without their passwords, sorted by name.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].

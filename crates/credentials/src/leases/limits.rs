@@ -1,4 +1,4 @@
-//! Lifetimes of leases.
+//! Minimum, maximum and default lifetime of leases.
 
 /// Minimum lifetime of a lease, s.
 pub(super) const LEASE_TTL_MIN_S: u32 = 1;

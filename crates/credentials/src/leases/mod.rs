@@ -24,6 +24,6 @@ pub(crate) use state::LeaseUpkeep;
 /// Timeout of the statements that create a role. No such statement runs after [`CONFIRM_US`].
 const CREATE_LIMIT: Duration = Duration::from_secs(40);
 
-/// Time after the insertion of a lease at which an unconfirmed lease is revoked, µs. Longer than the statements that create its
-/// role can run.
+/// Time after the insertion of a lease at which an unconfirmed lease is revoked, µs. This time is longer than the timeout of the
+/// statements that create the role.
 const CONFIRM_US: i64 = 60_000_000;

@@ -10,10 +10,11 @@ use zeroize::Zeroizing;
 
 use crate::CredentialError;
 
-/// Iterations of the key derivation, the server's default. The passwords are random, so more iterations would add no protection.
+/// Iterations of the key derivation: the default of PostgreSQL. The passwords are random, so more iterations would add no
+/// protection.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4_096).unwrap();
 
-/// Bytes of the salt, the server's default.
+/// Bytes of the salt: the default of PostgreSQL.
 const SALT: usize = 16;
 
 /// Returns the verifier of an ASCII password with a random salt.

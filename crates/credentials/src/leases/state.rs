@@ -5,7 +5,7 @@ use tokio::sync::Notify;
 
 use super::report::LeaseReport;
 
-/// The totals of all rounds, and requests for the next one.
+/// Totals of all revocation rounds of this process, and the request for the next round.
 #[derive(Default)]
 pub(crate) struct LeaseUpkeep {
     requested: Notify,

@@ -58,7 +58,7 @@ struct Outcomes {
 }
 
 impl Credentials {
-    /// Runs rounds until `stop`.
+    /// Runs revocation rounds until `stop` is cancelled.
     pub(crate) async fn keep_leases(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-leases");
         while !stop.is_cancelled() {

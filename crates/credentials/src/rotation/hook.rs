@@ -24,10 +24,10 @@ use crate::tables::{
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
-/// Duration of a failed call from which a hook counts as timed out. Such a hook gets no further call in the same round, because
-/// it would delay the other hooks.
+/// Minimum duration of a failed call after which its hook counts as timed out. Such a hook gets no further call in the same round,
+/// because it would delay the other hooks.
 const SLOW: Duration = Duration::from_secs(5);
-/// Time for which a hook may read the new value if it does not respond earlier, µs.
+/// Lifetime of the single-use token with which a hook reads the new value, µs. The token is deleted earlier if the hook responds.
 const CANDIDATE_US: i64 = 300_000_000;
 /// Maximum concurrent hook calls per process.
 const HOOK_AT_ONCE: usize = 8;
@@ -39,7 +39,8 @@ const TEXT_MAX: usize = 65_536;
 const RETRY_MAX_US: i64 = 3_600_000_000;
 /// Maximum hook calls in one page.
 const CALLS: usize = 64;
-/// Time in a round after which no further page of calls starts, so that slow hooks do not delay the next round.
+/// Time limit of the hook calls in a round. After this time no further page of calls starts, so that slow hooks do not delay the
+/// next round.
 const CALLS_WITHIN: Duration = HOOK_LIMIT;
 
 /// A hook without its secret, for display.
@@ -216,7 +217,7 @@ impl Credentials {
         }
     }
 
-    /// Lists the hooks by name, without their secrets.
+    /// Lists the hooks without their secrets, sorted by name.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].

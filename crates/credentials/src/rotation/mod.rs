@@ -54,7 +54,7 @@ const EVENTS: i64 = 1_000;
 const NAMES: usize = 500;
 
 impl Credentials {
-    /// Runs rotation rounds until `stop`.
+    /// Runs rotation rounds until `stop` is cancelled.
     pub(crate) async fn rotate(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-rotation");
         while !stop.is_cancelled() {

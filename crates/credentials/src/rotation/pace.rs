@@ -1,6 +1,7 @@
-//! Work limits of one round, and the backoff after failures.
+//! Work limits of one rotation round, and the backoff after failures.
 
-/// Maximum pages of events, names and due values in one round, so that none of them delays the others.
+/// Maximum pages of events, of names, of due values and of hook calls in one rotation round, so that one kind of work does not
+/// delay the others.
 pub(super) const PAGES: usize = 16;
 /// First delay after a failure, µs. It doubles with each failure.
 const AGAIN_US: i64 = 60_000_000;

@@ -24,7 +24,8 @@ pub const OVERLAP_S: u32 = 7 * 86_400;
 /// Default remaining part of a certificate's lifetime at which it is rotated, in percent.
 pub const BEFORE_EXPIRY_PERCENT: u32 = 33;
 
-/// A rotation policy. Without `every` and `before_expiry` it rotates certificates when a third of their lifetime remains.
+/// A rotation policy of a name or path. Without `every` and `before_expiry`, certificates are rotated when a third of their
+/// lifetime remains.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RotationPolicy {
     /// Age at which a value is rotated, s.
@@ -35,7 +36,7 @@ pub struct RotationPolicy {
     pub before_expiry_percent: Option<u32>,
     /// Time for which both certificates of a CA are trusted before each further step, s. At most a third of the remaining lifetime.
     pub overlap_s: Option<u32>,
-    /// Name of the hook that must agree or is notified.
+    /// Name of the hook that must agree to a new value, or is notified about it.
     pub hook: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The counters of rotation.
+//! Counters of completed and failed credential rotations and hook calls.
 
 /// Counters of the rotation rounds of one process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

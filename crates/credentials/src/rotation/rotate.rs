@@ -42,7 +42,7 @@ enum RotationOutcome {
     /// Nothing was written. Either another writer was faster and the name is planned again, or read-only mode was set and the
     /// name stays due.
     Overtaken,
-    /// The replacement of a CA continues.
+    /// The next step and its due time are stored, for example in the replacement of a CA.
     Step(RotationStep),
     /// The rotation failed.
     Failed(RotationFailure),

@@ -26,7 +26,7 @@ pub struct Hook {
     pub roots: Option<String>,
 }
 
-/// A client that posts to hooks. The caller of this crate provides it.
+/// A client that posts to hooks, implemented by the caller of this crate.
 pub trait HookSender: Send + Sync {
     /// Posts a body that is signed with the hook's secret. `revision` identifies the hook's configuration, for a cache of clients.
     /// Returns once the hook has responded with a 2xx status, within [`HOOK_LIMIT`].

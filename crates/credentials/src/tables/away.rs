@@ -23,7 +23,7 @@ pub struct DeletedCredential {
     pub credential: Uuid,
     /// The name, with the capitalization in which it was first written.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Time of the deletion or expiry, µs since 1970-01-01 UTC.
     pub deleted_at_us: i64,
@@ -191,7 +191,7 @@ pub(super) const DELETE_NUMBERED: BulkStatement = db::bulk! { (credential bigint
 DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
 };
 
-/// A change to versions of a credential.
+/// A change to versions of a credential: expiry, restoration or destruction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VersionsChange {
     /// The versions end at this time, µs, and can be restored.
@@ -377,8 +377,8 @@ impl Credentials<'_> {
     }
 
     /// Destroys versions that are beyond their retention, but never current versions. `kept_since_us` returns the time from which
-    /// versions of a name (lower case) are retained, if it has a rule. Scans a few hundred versions; returns its progress and the
-    /// number of destroyed versions.
+    /// versions of a name (lower case) are retained, or `None` if no rule covers the name. Scans a few hundred versions. Returns
+    /// the progress of the scan and the number of destroyed versions.
     ///
     /// # Errors
     /// Errors of the database.

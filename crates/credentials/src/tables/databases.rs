@@ -1,4 +1,4 @@
-//! Connections to databases, and roles: the templates of credentials that are created there on request.
+//! Connections to target databases, and roles: the templates of the dynamic credentials in these databases.
 
 use uuid::Uuid;
 
@@ -42,13 +42,13 @@ pub struct ConnectionRow {
     pub name: String,
     /// Host name or address.
     pub host: String,
-    /// Port of the server.
+    /// TCP port of the database server.
     pub port: u16,
     /// Name of the database.
     pub database: String,
     /// Database role that creates and drops the roles of leases.
     pub username: String,
-    /// Encryption of the connection.
+    /// TLS mode: `verify-full`, `verify-ca` or `disable`.
     pub tls: ConnectionTls,
     /// Certificates to trust, in PEM. They replace the system's roots.
     pub roots: Option<String>,
@@ -288,7 +288,7 @@ pub async fn delete_role(tx: &mut Tx, name_key: &str) -> Result<bool, StoreError
 }
 
 impl Credentials<'_> {
-    /// Returns every connection, by name.
+    /// Returns every connection, sorted by name.
     ///
     /// # Errors
     /// Errors of the database.
@@ -315,7 +315,7 @@ impl Credentials<'_> {
         found.map(|mut row| role_row(&mut row)).transpose()
     }
 
-    /// Returns a page of the roles whose names the caller may read, by name. The page may have fewer rows than `limit`.
+    /// Returns a page of the roles whose names the caller may read, sorted by name. The page may have fewer rows than `limit`.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.

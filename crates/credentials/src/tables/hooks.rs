@@ -48,7 +48,7 @@ pub struct HookCall {
     pub hook: String,
     /// The credential's name.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Id of the rotated version.
     pub version: Uuid,
@@ -186,7 +186,7 @@ pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<
 }
 
 impl Credentials<'_> {
-    /// Returns every hook, by name.
+    /// Returns every hook, sorted by name.
     ///
     /// # Errors
     /// Errors of the database.
@@ -207,7 +207,7 @@ impl Credentials<'_> {
         self.0.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
     }
 
-    /// Returns the hook notifications that are due, the oldest of each hook, at most `most`.
+    /// Returns at most `most` due hook notifications: at most 8 for each hook, the oldest ones.
     ///
     /// # Errors
     /// Errors of the database.

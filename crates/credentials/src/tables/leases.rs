@@ -35,7 +35,7 @@ named! {
 /// A lease of a dynamic credential, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeaseRow {
-    /// Identity of the lease.
+    /// Id of the lease.
     pub id: Uuid,
     /// Name of the role (lower case).
     pub name_key: String,
@@ -74,7 +74,7 @@ pub struct LeaseRow {
 /// The next attempt to revoke a lease that could not be revoked yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeaseRetry {
-    /// Identity of the lease.
+    /// Id of the lease.
     pub id: Uuid,
     /// Time of the next attempt, µs since 1970-01-01 UTC.
     pub next_at_us: i64,
@@ -352,7 +352,7 @@ pub async fn delete_leases(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Sto
     rows.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-/// Records failed attempts. Uses one statement.
+/// Records failed attempts to revoke leases, with the times of the next attempts. Uses one statement.
 ///
 /// # Errors
 /// Errors of the database.
@@ -446,7 +446,7 @@ impl Credentials<'_> {
         })
     }
 
-    /// Returns whether a lease is due.
+    /// Returns whether any lease is due for revocation.
     ///
     /// # Errors
     /// Errors of the database.

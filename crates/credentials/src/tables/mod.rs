@@ -96,7 +96,7 @@ pub struct CredentialVersionRow {
     pub credential: Uuid,
     /// The name, with the capitalization in which it was first written.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Id of the version.
     pub version: Uuid,
@@ -129,10 +129,10 @@ pub struct ListedVersions {
     pub versions: Vec<CredentialVersionRow>,
 }
 
-/// A name and a version of it.
+/// Result of a lookup of a version by its number.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NumberedVersion {
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Number of the newest version ever stored.
     pub last_number: u64,
@@ -184,9 +184,9 @@ const LISTED: &str = concat!(
     " ORDER BY v.id DESC LIMIT ?4"
 );
 
-/// Returns a name with its version number ?4, even if the version has expired. If there is no such version, the last version
-/// before it is returned. Number 0 selects the newest version ever stored, or the active version of a CA that is being replaced.
-/// Numbers grow with rows, so that the search needs a few steps from the newest version.
+/// Returns a name with its version number ?4, even if the version has expired. If there is no such version, the last version before
+/// it is returned. Number 0 selects the newest version ever stored, or the active version of a CA that is being replaced. Newer
+/// rows have higher numbers, so the search from the newest version needs only a few steps.
 const NUMBERED: &str = concat!(
     "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
     columns!(),
@@ -487,8 +487,9 @@ impl Credentials<'_> {
         listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
 
-    /// Returns the children of a path (lower case, with its slash at the end) below which the caller may read something, as first
-    /// written, sorted, at most `most`: `name` for a credential, `name/` for a path with children.
+    /// Returns the children of a path (lower case, with its slash at the end), sorted and as first written, at most `most`. A child
+    /// is `name` for a credential, and `name/` for a path with children. Leaves out children below which the caller may read
+    /// nothing.
     ///
     /// # Errors
     /// Errors of the database.

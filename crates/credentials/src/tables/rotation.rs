@@ -36,7 +36,7 @@ pub struct RotationPolicyRow {
     pub before_percent: Option<i64>,
     /// Time for which both certificates of a CA are trusted before the next step, s.
     pub overlap_s: i64,
-    /// Name of the hook that must agree or is notified.
+    /// Name of the hook that must agree to a new value, or is notified about it.
     pub hook: Option<String>,
     /// Time of the last change, µs since 1970-01-01 UTC.
     pub set_at_us: i64,
@@ -100,7 +100,7 @@ pub struct DueRotation {
 pub struct PlannedRotation {
     /// The name, with the capitalization in which it was first written.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Path of the policy that applies, in lower case.
     pub path_key: String,
@@ -136,7 +136,7 @@ pub struct RotationFailure {
     pub name_key: String,
     /// The version that the rotation was planned for.
     pub version: Uuid,
-    /// The reason of the failure.
+    /// Error message of the failed attempt.
     pub error: String,
     /// Time of the next attempt, µs since 1970-01-01 UTC.
     pub due_at_us: i64,

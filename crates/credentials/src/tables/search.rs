@@ -69,7 +69,7 @@ WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.c
     " LIMIT ?5"
 );
 
-/// Limits of a search besides its text.
+/// Limits of a search: latest expiry of the certificates, maximum number of names, and the current time.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
     /// Only names whose newest certificate expires by this time, µs since 1970-01-01 UTC.

@@ -1,4 +1,4 @@
-//! Tokens that were revoked.
+//! Revoked login tokens.
 
 use uuid::Uuid;
 

@@ -12,7 +12,7 @@ pub struct CredentialRow {
     pub credential: Uuid,
     /// The name, with the capitalization in which it was first written.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Id of the version.
     pub version: Uuid,

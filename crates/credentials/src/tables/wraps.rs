@@ -22,7 +22,7 @@ pub struct NewWrap {
     pub id: Uuid,
     /// The credential's name.
     pub name: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Id of the version.
     pub version: Uuid,

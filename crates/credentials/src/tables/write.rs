@@ -21,7 +21,7 @@ pub struct NewCredentialVersion {
     pub name: String,
     /// The name in lower case.
     pub name_key: String,
-    /// Type of the credential.
+    /// Type of the credential, such as `password` or `certificate`.
     pub kind: CredentialKind,
     /// Id of the version. The encryption of the value is bound to this id.
     pub version: Uuid,

@@ -1,4 +1,4 @@
-//! `bulla inventory prune`: removes old observations, and scans without remaining ones.
+//! `bulla inventory prune`: removes old observations, and scans without any remaining observations.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The inventory's rows, for people and for programs.
+//! Rows of the listings of `bulla inventory`: table cells for people, CSV and JSON for programs.
 
 use cli::printer::Listed;
 use cli::terminal::{Paint, clean, shorten};
@@ -19,7 +19,7 @@ const FINGERPRINT_DIGITS: usize = 12;
 /// Maximum characters of an issuer's name in its column.
 const ISSUER_CHARS_MAX: usize = 40;
 
-/// Formats a time as RFC 3339, or `null`.
+/// Formats a time, in microseconds since 1970, as an RFC 3339 string; `null` if there is no time.
 pub(crate) fn time(at_us: Option<i64>) -> Value {
     json!(at_us.map(units::rfc3339_us))
 }

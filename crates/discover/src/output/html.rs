@@ -167,7 +167,7 @@ struct Slice {
     width: String,
 }
 
-/// Width of the bar in view box units.
+/// Width of the severity bar in view box units.
 const BAR_UNITS: f64 = 1_000.0;
 
 fn severity_bar(tally: &Tally) -> Vec<Slice> {
@@ -214,7 +214,7 @@ struct Bar {
     height: String,
     class: &'static str,
     title: String,
-    /// Number above the bar; empty if it would overlap its neighbours.
+    /// Number of leaves of this bar, shown above the bar; empty if the text would overlap its neighbours.
     number: String,
     number_x: String,
     number_y: String,
@@ -346,7 +346,7 @@ fn chart(title: &'static str, counts: Vec<(String, u64)>) -> Chart {
     Chart { title, height: bars.len() * STRIP + 2, bars }
 }
 
-/// Findings of one rule.
+/// A section of the report about one rule: the rule, and example endpoints with this finding.
 struct Section {
     class: &'static str,
     code: &'static str,

@@ -260,7 +260,7 @@ pub(crate) struct CertificateView<'a> {
     pem: Option<String>,
 }
 
-/// A subject's public key.
+/// The public key of a certificate.
 #[derive(Serialize)]
 pub(crate) struct KeyView {
     algorithm: String,
@@ -451,7 +451,7 @@ pub(crate) fn short_name(name: &x509::DistinguishedName) -> &str {
     name.common_names.first().or(name.organization.as_ref()).map_or(name.text.as_str(), String::as_str)
 }
 
-/// Returns the seconds left at `now`; negative once expired.
+/// Returns the seconds from `now` until `not_after`; negative if the certificate has expired.
 pub(crate) fn seconds_left(not_after: UnixTime, now: UnixTime) -> i64 {
     not_after.since(now)
 }

@@ -10,7 +10,7 @@ use scan::{EstateFinding, Observation};
 
 use super::tally::{ScanSummary, Tally};
 
-/// Destination of the results.
+/// Destination of a report: standard output or a file.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
 /// The output of a scan, in one format.
@@ -30,7 +30,7 @@ pub(crate) trait Report: Send {
     ) -> io::Result<()>;
 }
 
-/// Options of the output formats.
+/// Options of the output of a scan, from the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportStyle {
     /// Rows of the table; 0 means all.

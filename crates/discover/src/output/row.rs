@@ -94,7 +94,7 @@ pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
     }
 }
 
-/// Returns the name of a rank.
+/// Returns the name of an urgency rank: a severity, `no answer` or `ok`.
 pub(crate) fn rank_name(rank: u8) -> &'static str {
     ["ok", "info", "no answer", "low", "medium", "high", "critical"]
         .get(usize::from(rank))
@@ -130,7 +130,7 @@ impl UrgentRows {
         Self { limit, heap: BinaryHeap::new(), seen: 0 }
     }
 
-    /// Adds an observation. A row is built only if it is kept.
+    /// Adds an observation. Builds no row if the observation is less urgent than all stored rows.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.seen += 1;
         if self.heap.len() < self.limit {
@@ -154,7 +154,7 @@ impl UrgentRows {
         self.seen
     }
 
-    /// Returns the kept rows, most urgent first.
+    /// Returns the stored rows, most urgent first.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.heap.into_sorted_vec()
     }

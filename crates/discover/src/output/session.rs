@@ -1,4 +1,4 @@
-//! Facts about the handshake, for programs.
+//! The TLS handshake of an observation in JSON, for programs.
 
 use std::borrow::Cow;
 

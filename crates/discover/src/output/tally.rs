@@ -18,7 +18,7 @@ const WORDS_MAX: usize = 10_000;
 /// The word under which further words are counted.
 const OTHERS: &str = "others";
 
-/// Numbers of occurrences, by word. The number of different words is bounded.
+/// Number of occurrences of each word in one chart, such as issuer names. Words beyond [`WORDS_MAX`] are counted as "others".
 #[derive(Debug, Default)]
 pub(crate) struct Words(HashMap<String, u64>);
 
@@ -32,7 +32,7 @@ impl Words {
         *self.0.entry(word.to_owned()).or_default() += 1;
     }
 
-    /// Returns the `limit` most frequent words, and the sum of the others as "others".
+    /// Returns the `limit` most frequent words, and one entry "others" with the sum of all further words.
     pub(crate) fn top(&self, limit: usize) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.0.iter().map(|(word, count)| (word.clone(), *count)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -44,14 +44,14 @@ impl Words {
     }
 }
 
-/// Counters of a scan.
+/// Counters of a whole scan: endpoints by urgency, outcome and finding, and leaves by week of expiry.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) endpoints: u64,
     pub(crate) answered: u64,
     /// Endpoints that did not respond, without addresses from network ranges.
     pub(crate) no_answer: u64,
-    /// Endpoints by urgency, from 0 (no finding) to 6 (critical).
+    /// Number of endpoints at each urgency rank, from 0 (no finding) to 6 (critical).
     pub(crate) by_rank: [u64; 7],
     pub(crate) by_outcome: BTreeMap<&'static str, u64>,
     /// Number of endpoints with each finding, by code.
@@ -59,7 +59,8 @@ pub(crate) struct Tally {
     pub(crate) issuers: Words,
     pub(crate) keys: Words,
     pub(crate) versions: Words,
-    /// Number of leaves by week of expiry from the scan's start. Negative weeks have expired.
+    /// Number of leaves by week of expiry, counted from the scan's start. Week -1 counts all expired leaves; week [`WEEKS_MAX`]
+    /// counts all later expiries.
     pub(crate) weeks: BTreeMap<i64, u64>,
     /// The worst finding of all, including findings about several endpoints.
     pub(crate) worst: Option<Severity>,

@@ -58,7 +58,7 @@ pub(crate) async fn prepare(
     Ok(Clouds { sources, states, store, raw: pools.raw(), pools })
 }
 
-/// Parses the sources in `file`. The error is a message for people.
+/// Parses the sources in `file`. Returns an error as a message for the user.
 pub fn read(file: &Path) -> Result<CloudSettings, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     toml::from_str(&text).map_err(|error| format!("{error}(docs/clouds.md has an example)"))

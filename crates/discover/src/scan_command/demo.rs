@@ -15,7 +15,7 @@ pub(crate) struct Demo {
     fleet: Fleet,
 }
 
-/// Starts the estate.
+/// Starts the simulated estate on loopback.
 pub(crate) async fn start() -> Outcome<Demo> {
     let plan = Plan {
         endpoints: ENDPOINTS,
@@ -44,7 +44,6 @@ impl Demo {
         Resolver::with_upstreams(vec![self.fleet.dns()])
     }
 
-    /// Stops the estate.
     pub(crate) async fn stop(self) {
         self.fleet.stop().await;
     }

@@ -32,14 +32,14 @@ const ROWS_TOGETHER: usize = 64;
 /// Maximum number of addresses of a name that are tried one after the other.
 const ADDRESSES_MAX: usize = 4;
 
-/// The result of one probe.
+/// The result of one probe: the kind of handshake (`full` or `resumed`) and its duration, or the reason of the failure.
 struct LivenessResult {
     endpoint: String,
     address: Option<IpAddr>,
     result: Result<(&'static str, Duration), String>,
 }
 
-/// The parameters of a probe.
+/// The parameters that all probes of a run share.
 struct LivenessProbe {
     resolver: Resolver,
     connector: Connector,
@@ -47,7 +47,7 @@ struct LivenessProbe {
     limit: Duration,
 }
 
-/// Probes every target.
+/// Probes every target, and prints the results during the run.
 pub(super) async fn run(
     args: &ScanArgs,
     spec: &Spec,

@@ -299,7 +299,7 @@ async fn prepare(
     Ok(PreparedScan { spec, targets, expected, known, storing: Some(storing) })
 }
 
-/// Returns the given targets, and their number if it is known.
+/// Returns the targets of the spec or of the demo, and their number if it is known.
 fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
     let words = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);

@@ -9,7 +9,7 @@ pub(super) fn text(error: &TargetError) -> String {
     let text = chain(error);
     let text = clean(&text);
     match &error.problem {
-        // The range of the flag is 64 bits.
+        // The value of `--max-addresses` has 64 bits, so it cannot allow more than 2^64 - 1 addresses.
         TargetProblem::TooManyAddresses { addresses, .. } if u64::try_from(*addresses).is_ok() => {
             format!("{text}, or raise the limit with --max-addresses {addresses}")
         }

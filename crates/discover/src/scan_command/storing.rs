@@ -77,17 +77,17 @@ impl ScanStorage {
         self.recording.record(observation, detail, after(stop)).await;
     }
 
-    /// Returns the inventory.
+    /// Returns the open inventory database.
     pub(crate) fn store(&self) -> Store {
         self.store.clone()
     }
 
-    /// Returns the performance samples of the scan. They are stored with its last results.
+    /// Returns the performance samples of the scan, which are stored together with the last results of the scan.
     pub(crate) fn samples(&self) -> &Samples {
         &self.samples
     }
 
-    /// Returns the status of the writer.
+    /// Returns the status of the task that writes observations to the inventory.
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.recording.status()
     }
@@ -196,7 +196,7 @@ pub(crate) struct EarlierResults {
     pub(crate) known: Known,
     /// Number of endpoints in the inventory. Counting may stop at a maximum.
     pub(crate) endpoints: u64,
-    /// The number of these endpoints that are one address of a name (`--all-addresses`).
+    /// Number of these endpoints that are single addresses of a host name, from scans with `--all-addresses`.
     pub(crate) by_address: u64,
 }
 

@@ -16,7 +16,7 @@ use super::metrics::{ClientMetrics, ServerMetrics};
 use super::options::ClientOptions;
 use crate::wire::{ErrorCode, MessageItems};
 
-/// Maximum bytes that wait to be written: about 4,000 requests. More means that the server does not read.
+/// Maximum bytes in the output queue, enough for about 4,000 requests. A longer queue means that the server does not read.
 const OUTGOING_MAX: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

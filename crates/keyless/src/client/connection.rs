@@ -1,4 +1,4 @@
-//! Connects a channel, reads and writes it, pings the server, and reconnects.
+//! The task of one connection: connects the channel, reads, writes, pings the server, and reconnects.
 
 use std::io;
 use std::sync::Arc;

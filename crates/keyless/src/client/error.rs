@@ -54,7 +54,7 @@ pub enum ClientError {
 
 impl ClientError {
     /// Returns whether another server may succeed. True if this server is disconnected, overloaded or reports an internal error. An
-    /// error of the key itself would be the same everywhere.
+    /// error of the key itself would be the same on every server.
     pub(super) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Overloaded(_) | Self::Lost(_) | Self::Unreachable => true,

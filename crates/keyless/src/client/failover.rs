@@ -1,4 +1,4 @@
-//! Failover: requests go to the first connected key service, and to the next one if it fails.
+//! Failover: requests go to the first connected key service. If that service fails, they go to the next one.
 
 use std::fmt;
 use std::sync::Arc;

@@ -68,7 +68,7 @@ impl Default for ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// Registers all metrics.
+    /// Registers all client metrics with `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(

@@ -51,7 +51,7 @@ pub enum Trouble {
     Unclosed {
         /// Position of the opening parenthesis.
         opened: usize,
-        /// The token found instead.
+        /// Token found in place of the closing parenthesis.
         found: Token,
     },
     /// The formula is nested too deeply.

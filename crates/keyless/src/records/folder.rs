@@ -103,7 +103,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Closes the open segment, and writes its head first. After a crash in between, the next start completes the close.
+    /// Writes the head of the open segment, then closes the segment. After a crash between these steps, the next start closes the
+    /// segment.
     pub(super) fn close(&mut self, now_us: u64) -> Result<SegmentHead, RecordsError> {
         let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
         let heads = self.path.join(HEADS);

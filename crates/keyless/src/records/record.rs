@@ -40,7 +40,7 @@ impl Input {
     }
 }
 
-/// A signature whose record is not yet written as a [`SignatureRecord`].
+/// A signature that waits to be written to disk as a [`SignatureRecord`].
 pub(super) struct UnwrittenRecord {
     pub(super) at: SystemTime,
     pub(super) tenant: Arc<Tenant>,

@@ -32,7 +32,7 @@ coded::named! {
     }
 }
 
-/// Options of signature records.
+/// Options of signature records: folder, limits, and behavior while the queue is full.
 #[derive(Clone, Debug)]
 pub struct RecordsOptions {
     /// Folder of the records.

@@ -24,7 +24,7 @@ impl Sample {
         Some(Self { recorder: recorder.clone(), key: keys.find(&ski)?, tenant })
     }
 
-    /// Records a signature, like a request that is signed immediately.
+    /// Records a signature in the same way as a request that is signed without waiting.
     pub fn record(&self, input: &[u8]) {
         if let Ok(Some(slot)) = self.recorder.slot() {
             let draft = Draft::new(slot, Arc::clone(&self.key), "ecdsa-sha256", input);

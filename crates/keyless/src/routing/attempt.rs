@@ -21,7 +21,7 @@ pub(crate) struct RequestContext<'a> {
     /// Policy that the key must be sealed to; empty for any.
     pub(crate) policy: &'a str,
     pub(crate) trace: Option<TraceParent>,
-    /// Record of each node that receives the request.
+    /// List in which each node that receives the request is recorded, for traces.
     pub(crate) hops: Option<&'a Hops>,
     pub(crate) deadline: Deadline,
 }
@@ -59,7 +59,7 @@ pub(super) enum Path {
     Direct,
 }
 
-/// A finished attempt.
+/// A finished attempt: the node, its reply or error, and the relay if there was one.
 pub(super) struct Attempt {
     pub(super) peer: Arc<Peer>,
     pub(super) reply: Result<Vec<u8>, PeerError>,

@@ -17,7 +17,7 @@ pub(super) type Reply = Result<Vec<u8>, PeerError>;
 pub(super) enum ConnectionState {
     /// No connection is needed.
     Unwanted,
-    /// A connection is being opened: the first one, or a replacement of a good one.
+    /// A connection is being opened: the first one, or one after the loss of a connection that worked.
     Connecting,
     Up,
     Down,
@@ -60,8 +60,8 @@ impl Channel {
         self.in_flight.load(Relaxed)
     }
 
-    /// Records that a connection is being opened. Pending requests of the previous one fail. Returns the number of the new
-    /// connection, for the other methods.
+    /// Records that a connection is being opened. Pending requests of the previous connection fail. Returns the number of the new
+    /// connection, which the other methods expect as `generation`.
     pub(super) fn begin(&self) -> u64 {
         let (generation, lost) = {
             let mut pending = self.pending.lock();

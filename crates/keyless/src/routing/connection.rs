@@ -23,7 +23,7 @@ use crate::node::NodeId;
 /// Capacity of the queue of outgoing messages: requests, and as many cancellations.
 const WAY_MAX: usize = 2 * NODE_MAX;
 
-/// Keeps a node connected until stopped, or until the router is dropped.
+/// Keeps a node connected until `stop` is cancelled or the router is dropped.
 pub(super) async fn keep(
     peer: Arc<Peer>,
     inner: Weak<RouterState>,
@@ -179,8 +179,8 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
 /// either.
 const EXCUSED_MAX: u32 = 2;
 
-/// Returns whether the connection stays open after a ping timeout: the node sent other replies and is only busy, or this machine
-/// was stalled and the reply may be waiting here.
+/// Returns whether the connection stays open after a ping timeout. Either the node sent other replies and is only busy, or this
+/// machine was stalled and may not yet have read the reply.
 fn is_excused(
     status: &Status,
     has_replied: bool,

@@ -20,7 +20,7 @@ pub(super) enum PeerError {
 
 impl PeerError {
     /// Returns whether another node may succeed. True if this node is down, late or overloaded, or does not have the key yet. A
-    /// failure of the key itself would be the same everywhere.
+    /// failure of the key itself would be the same on every node.
     pub(super) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Full | Self::Unsent | Self::Lost | Self::Late => true,

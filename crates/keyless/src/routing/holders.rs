@@ -16,7 +16,7 @@ use crate::node::{Member, NodeId};
 pub struct Holders {
     /// Node IDs in ascending order.
     nodes: RwLock<Vec<NodeId>>,
-    /// Connected nodes.
+    /// Peers among `nodes` to which this node sends requests.
     peers: RwLock<Arc<[Arc<Peer>]>>,
     /// Nodes that reported that they do not have the key. Each is tried last until the given time.
     lacking: RwLock<HashMap<NodeId, Instant>>,

@@ -45,8 +45,8 @@ impl RoutedKey {
         Some(Self { router, holders, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
-    /// Returns the 99th percentile of the reply time of the slowest eligible node; `None` until it is known for all of them.
-    /// Timeouts count with the time waited, so that the value grows when nodes become slower.
+    /// Returns the 99th percentile of the reply time of the slowest eligible node; `None` until it is known for all of them. A
+    /// timeout counts as a reply after the waited time, so that the value grows when nodes become slower.
     pub(crate) fn usual(&self) -> Option<Duration> {
         let nearest = self.holders.nearest();
         let usual: Option<Vec<Duration>> = nearest.iter().map(|peer| peer.usual()).collect();
@@ -179,8 +179,8 @@ impl RoutedKey {
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
     }
 
-    /// Returns the next node that is near enough, if the retry budget permits another attempt. `why` is the reason of the retry;
-    /// without it, the attempt does not count as a retry. With `is_free`, the attempt uses no budget.
+    /// Returns the next node that is near enough, if the retry budget permits another attempt. `why` is the reason for the retry;
+    /// `None` for an attempt that is not a retry. With `is_free`, the attempt uses no budget.
     fn next_candidate(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,

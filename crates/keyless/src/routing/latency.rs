@@ -8,8 +8,8 @@ const BUCKETS: usize = 80;
 const LEAST: f64 = 64.0;
 /// Minimum replies for a quantile.
 const SAMPLES_MIN: u32 = 20;
-/// Number of replies after which all counts are halved, so that recent replies dominate. At 1,000 per second, these are the last
-/// seconds.
+/// Number of replies after which all counts are halved, so that recent replies dominate. At 1,000 replies per second, the counts
+/// cover the last few seconds.
 const SAMPLES_MAX: u32 = 2_048;
 
 /// Distribution of recent reply times.

@@ -45,8 +45,8 @@ pub(super) struct Links {
     detours: Detours,
     /// ID for rendezvous hashing: the ID of this node, or of its pod, so that all nodes of the pod choose the same links.
     chooser: NodeId,
-    /// The previous chooser, and the time until which its nodes are used too. Before that time, the nodes of the new chooser may
-    /// not be connected yet.
+    /// The previous chooser, and the time until which the nodes that it chose are used too. Until then, the newly chosen nodes have
+    /// time to connect.
     former: Option<(NodeId, Instant)>,
     /// Time at which the sharing of connections last started or stopped.
     grouped: Option<Instant>,
@@ -245,8 +245,8 @@ impl Links {
     }
 
     /// Decides whether the pod shares connections. Returns whether the choice of nodes changed. The decision depends on the number
-    /// of destinations, which itself depends on the chooser. To prevent flapping, the decision is kept for some time, and sharing
-    /// ends only at half of the number at which it began.
+    /// of destinations, which itself depends on the chooser. To prevent flapping, a decision is kept for [`GROUPED_FOR`], and
+    /// sharing ends only at half of the number of destinations at which it began.
     fn group(&mut self, members: &HashMap<NodeId, Member>, now: Instant) -> bool {
         let is_over = self.former.is_some_and(|(_, until)| until <= now);
         if is_over {
@@ -271,7 +271,7 @@ impl Links {
         true
     }
 
-    /// Updates the number of nodes used at each site. The number doubles immediately if each node, with one owner, would be
+    /// Updates the number of nodes used at each site. The number doubles immediately if one owner for each node would be
     /// overloaded. It is halved when half of the nodes would suffice. Returns the sites whose number changed.
     fn update_owner_count(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();

@@ -87,7 +87,7 @@ impl Default for RoutingMetrics {
 }
 
 impl RoutingMetrics {
-    /// Registers all metrics.
+    /// Registers all routing metrics with `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(

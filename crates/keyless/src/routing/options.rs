@@ -20,14 +20,14 @@ pub struct RouterOptions {
     pub backoff_max: Duration,
     /// Reserve deducted from a request's deadline for the reply, in addition to the round-trip time.
     pub margin: Duration,
-    /// Number of nodes at other sites above which the nodes of this site's pod (a group of about [`POD_NODES`](super::POD_NODES)
-    /// nodes) share connections, 50 KB each. A shared connection adds a hop within the site, which costs a fifth of a millisecond
-    /// and 20 µs of processor time.
+    /// Number of nodes at other sites above which the nodes of a pod (a group of about [`POD_NODES`](super::POD_NODES) nodes of one
+    /// site) share their connections, 50 KB each. A shared connection adds a hop within the site, which costs a fifth of a
+    /// millisecond and 20 µs of processor time.
     pub shared_from: usize,
-    /// Requests per second to one destination that one owner (the node of the pod that connects to the destination) should forward:
-    /// a tenth of a processor. At higher rates, the destination gets more owners.
+    /// Maximum requests per second that one owner (the node of the pod that connects to a destination) should forward to that
+    /// destination. This rate uses a tenth of a processor. At higher rates, the destination gets more owners.
     pub owner_rate: u32,
-    /// Time after which a destination that its owner does not reach gets the next node of the pod as an additional owner.
+    /// Time for an owner to reach its destination. After this time, the next node of the pod becomes an additional owner.
     pub reached_within: Duration,
 }
 

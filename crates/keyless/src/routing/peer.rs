@@ -17,7 +17,7 @@ use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 use crate::node::Member;
-/// Minimum and maximum time without a reply after which a node ranks last. The maximum is longer than the ping interval.
+/// Bounds of the time without a reply after which a node ranks last. The upper bound is longer than the ping interval.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 /// Minimum delay before a request is hedged on a second node.
@@ -35,7 +35,7 @@ pub(super) struct Peer {
     woken: Notify,
     /// The relays to the node, in order of preference.
     relays: RwLock<Vec<RelayPath>>,
-    /// Number of relays, from the front, that share the requests.
+    /// Number of relays at the front of `relays` that share the requests.
     owners: AtomicUsize,
     /// Round-trip times in microseconds, readable without a lock, because ranking reads many of them.
     own_way_us: AtomicU64,

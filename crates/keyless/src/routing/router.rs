@@ -208,7 +208,7 @@ async fn settle(inner: Weak<RouterState>, stopping: CancellationToken) {
         let began = Instant::now();
         router.settle();
         let took = began.elapsed();
-        // The router must not be kept alive by this task.
+        // Dropped before the wait, because this task must not keep the router alive.
         drop(router);
         let wait = async {
             tokio::select! {

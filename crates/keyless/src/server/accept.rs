@@ -200,7 +200,7 @@ async fn serve_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Prot
 }
 
 /// Serves a stream with one of the two protocols. `idle` is the idle timeout of the Keyless protocol; the native protocol has none.
-/// After `leave`, no further request is read.
+/// Once `leave` is cancelled, no further request is read.
 async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,

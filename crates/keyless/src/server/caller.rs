@@ -13,11 +13,11 @@ use crate::key_set::Requester;
 use crate::stage::{Responder, StageError};
 use crate::wire::opcode;
 
-/// The caller that waits for a reply. Dropping it without a reply sends an error: the service stops.
+/// The caller that waits for a reply. Dropping it without a reply sends the error that the service stops.
 pub(super) enum Caller {
-    /// A caller by the Keyless protocol.
+    /// A caller that uses the Keyless protocol.
     Keyless(Ticket),
-    /// A caller by the native protocol.
+    /// A caller that uses the native protocol.
     Native(Call),
 }
 

@@ -59,7 +59,7 @@ impl End {
     }
 }
 
-/// Serves one stream until it ends. After `leave`, nothing more is read.
+/// Serves one stream until it ends. Once `leave` is cancelled, nothing more is read.
 pub(super) async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,
@@ -280,7 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Phase::Serving => self.read_at + self.idle,
             };
             let due = if self.flushed { due } else { due.min(self.wrote_at + WRITE_WITHIN) };
-            // A timer that is too early is reset when it fires, not with every message.
+            // A timer that would fire too early is reset when it fires, not with every message.
             if due < self.timer.deadline() || self.timer.is_elapsed() {
                 self.timer.as_mut().reset(due);
             }

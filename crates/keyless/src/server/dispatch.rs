@@ -1,4 +1,5 @@
-//! Requests of both protocols: validates them, then signs here or sends them to a remote key. This module never blocks.
+//! Validation and dispatch of requests of both protocols: signatures are made here, or requested from a remote key. This module
+//! never blocks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -234,9 +235,8 @@ impl ServerState {
     }
 }
 
-/// Operation of a remote key.
 enum RemoteOperation {
-    /// A signature, by a key under this policy if given.
+    /// A signature. If a policy is given, the key must be sealed to that policy.
     Signature(Scheme, Option<Arc<str>>),
     Decryption,
 }

@@ -37,8 +37,8 @@ const NODE_CONNECTION_WINDOW: u32 = 2 << 20;
 const SEND_MAX: usize = 64 << 10;
 /// Maximum bytes of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;
-/// Maximum calls that the peer opened and reset before they were processed (rapid reset, CVE-2023-44487), and maximum calls that
-/// were reset for errors of the peer. Above either maximum, the connection closes.
+/// Maximum resets on one connection: of calls that the peer reset before they were processed (rapid reset, CVE-2023-44487), and,
+/// counted separately, of calls that were reset for errors of the peer. Above either maximum, the connection closes.
 const RESETS_MAX: usize = 64;
 /// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -87,7 +87,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for CallExe
     }
 }
 
-/// Serves one connection until it ends. After `leave`, no more calls are accepted.
+/// Serves one connection until it ends. Once `leave` is cancelled, no more calls are accepted.
 pub(super) async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,

@@ -42,9 +42,9 @@ pub struct Options {
     /// Default deadline of a signature, from the arrival of its request. Clients of the Keyless protocol send no deadline, and wait
     /// 10 s.
     pub deadline: Duration,
-    /// Time for which a key for session tickets seals; it unseals for twice as long. Zero disables sealing.
+    /// Time for which a session ticket key seals tickets. The key opens tickets for twice as long. Zero disables sealing.
     pub ticket_life: Duration,
-    /// Whether keys of security modules may decrypt for tenants with [`TenantOptions::rsa_decrypt`].
+    /// Whether keys of security modules may perform RSA decryption for tenants with [`TenantOptions::rsa_decrypt`].
     pub rsa_decrypt: bool,
     /// Number of processors for signing.
     pub processors: usize,

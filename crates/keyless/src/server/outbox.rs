@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::tenant::Client;
 use crate::wire::{self, ErrorCode, opcode};
 
-/// Maximum bytes of replies that wait for the peer: 8,000 signatures. A peer that sends requests and reads no replies is
+/// Maximum bytes of replies that wait for the peer, enough for 8,000 signatures. A peer that sends requests and reads no replies is
 /// disconnected.
 const WAITING_MAX: usize = 8 << 20;
 
@@ -105,7 +105,7 @@ impl Outbox {
         self.waker.wake();
     }
 
-    /// Replies to an unknown operation.
+    /// Sends an error reply for a request without a known operation, and counts the error.
     pub(super) fn refuse(&self, id: u32, code: ErrorCode) {
         self.metrics.error(None, code.name());
         self.error(id, code);

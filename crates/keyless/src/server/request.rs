@@ -21,8 +21,8 @@ use crate::wire::{ErrorCode, Header, MAJOR, Malformed, MessageItems, opcode};
 /// Maximum characters of a request ID that is accepted from the context of a visitor.
 const REQUEST_ID_MAX: usize = 128;
 
-/// Maximum pending requests of one connection. Further requests are rejected, while reading continues. Clients of the protocol
-/// have at most 1,024. The limit exceeds the limit of one remote key, so that other keys remain usable.
+/// Maximum pending requests of one connection. Further requests are rejected, while reading continues. Clients of the protocol have
+/// at most 1,024 pending requests. The limit exceeds the limit of one remote key, so that other keys remain usable.
 const OF_CONNECTION_MAX: usize = 2 * REMOTE_PER_KEY_MAX;
 
 impl ServerState {

@@ -30,7 +30,7 @@ use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
 
-/// Maximum bytes of a message: a batch of 4 KB messages, or sixteen messages of maximum length.
+/// Maximum bytes of a message, enough for a full batch of 4 KB messages or for sixteen messages of maximum length.
 pub(super) const MESSAGE_MAX: usize = 1 << 20;
 /// Maximum items of a batch.
 pub const BATCH_MAX: usize = 256;
@@ -46,10 +46,10 @@ const PAGE_MAX: usize = 1_000;
 const LOOKED_AT_MAX: usize = 4_096;
 /// Maximum requests of a stream that are read before replies are sent.
 const ROUND: usize = 64;
-/// Maximum deadline of a request; longer ones are reduced to it. Does not apply to streams, which may last a day.
+/// Maximum deadline of a request; a longer one is shortened to this value. Does not apply to streams, which may last a day.
 const DEADLINE_MAX: Duration = Duration::from_secs(60);
 
-/// The service for one client.
+/// The gRPC service of the native protocol, for the connection of one client.
 #[derive(Clone)]
 pub(super) struct Keys {
     shared: Arc<ServerState>,

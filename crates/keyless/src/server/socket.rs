@@ -61,7 +61,7 @@ impl BoundSocket {
         placed
     }
 
-    /// Removes the socket, unless another has replaced it.
+    /// Removes the socket, unless another socket has replaced it.
     pub fn remove(&self) {
         let same = std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if same && let Err(error) = std::fs::remove_file(&self.path) {

@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 10_000;
 /// Maximum of `rate_per_s` and `burst`.
 const RATE_MAX: u32 = 10_000_000;
 
-/// The configuration of a tenant.
+/// The configuration of a tenant: client patterns, limits, and permitted keys.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TenantOptions {
     /// Name of the tenant in metrics and logs.
@@ -36,18 +36,18 @@ pub struct TenantOptions {
     pub rate_per_s: u32,
     /// Maximum requests in a burst; 0: equal to `rate_per_s`.
     pub burst: u32,
-    /// Maximum requests in progress.
+    /// Maximum requests of the tenant in progress, over all connections.
     pub in_flight_max: usize,
-    /// Maximum requests in progress to one destination: a key of a security module or cloud, or another node. With 0, the maximum
-    /// for a key is half of the key's limit if there are other tenants, else all of it. For a node, the default and upper limit
-    /// is [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX).
+    /// Maximum requests of the tenant in progress to one destination: a key of a security module or cloud, or another node. 0
+    /// selects the default. The default for a key is half of the key's limit if there are other tenants, and else the whole limit.
+    /// For a node, the default and upper limit is [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX).
     pub destination_in_flight_max: usize,
     /// Maximum TLS connections. 0 means half of all connections if there are other tenants, so that no tenant uses all.
     pub connections_max: usize,
     /// Keys that the tenant may use: names of files or labels, with `*` for any characters, or a key's SKI or the SHA-256 of its
     /// SubjectPublicKeyInfo in hexadecimal. Empty: every key.
     pub keys: Vec<String>,
-    /// Whether keys of security modules may decrypt for the tenant, if the service enables decryption.
+    /// Whether keys of security modules may perform RSA decryption for the tenant, if the service enables RSA decryption.
     pub rsa_decrypt: bool,
 }
 

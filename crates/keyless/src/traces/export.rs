@@ -31,8 +31,8 @@ impl SpanBuilder {
 }
 
 /// Returns the spans of a request, below the span of its caller. Its stages are `queue` and `sign`, or `queue`, `connect` and
-/// `wire` with an `ask` span for each node that was tried. Spans of another node are below `wire`, through the span ID that was
-/// sent to it.
+/// `wire` with an `ask` span for each node that was tried. The request to another node contains the ID of the `wire` span, so the
+/// spans of that node are below `wire`.
 pub(super) fn spans(record: &Record) -> Vec<Span> {
     let maker = SpanBuilder { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
     let took = record.took;

@@ -1,8 +1,8 @@
 //! Traces of single requests: recent failures and slow requests, and recent requests with an ID.
 //!
 //! They are stored only in memory, in rings of fixed size. In a full ring, the tenant with the most entries loses its oldest, so
-//! that no tenant displaces the others. Ending a request never blocks here: if all rings that it tries are locked, its trace is
-//! dropped and counted.
+//! that no tenant displaces the others. Storing a trace never blocks the end of a request: if all rings that are tried are locked,
+//! the trace is dropped and counted.
 
 mod export;
 mod record;
@@ -25,8 +25,8 @@ use record::RecordView;
 pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
 pub(crate) use telemetry::spans::random_id as random;
 
-/// Maximum stored requests of each kind (failed or slow ones, and others). An entry has 0.4 KB; it has up to 2 KB if it failed on
-/// three nodes and has the longest names. Both kinds use at most 8 MB.
+/// Maximum stored requests of each kind (failed or slow ones, and others). An entry takes 0.4 KB, or up to 2 KB for a request that
+/// failed on three nodes with the longest names. Both kinds use at most 8 MB.
 pub const KEPT_MAX: usize = 2_048;
 /// Minimum duration of a slow request: more than a round trip around the world.
 pub const SLOW: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ impl Ring {
     }
 
     fn evict_oldest(&mut self) -> Option<Arc<Record>> {
-        // Between two tenants with equal numbers, the one with the older record.
+        // If two tenants have equally many records, chooses the tenant with the older record.
         let most =
             |own: &VecDeque<Arc<Record>>| (own.len(), Reverse(own.front().map_or(0, |record| record.at_us)));
         let most = self.tenants.iter().max_by_key(|(_, own)| most(own)).map(|(tenant, _)| tenant.clone())?;
@@ -129,7 +129,7 @@ impl Rings {
     }
 }
 
-/// The JSON document of traces.
+/// The JSON response that lists traced requests.
 #[derive(Serialize)]
 struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     requests: Vec<RecordView<'a>>,
-    /// Whether there are more traces.
+    /// Whether more than [`TOLD_MAX`] traces were found, so that some are left out.
     more: bool,
 }
 
@@ -175,7 +175,7 @@ impl Traces {
         self.0.notable.all().chain(self.0.others.all()).filter(is_it).collect()
     }
 
-    /// Enables the export of spans: for requests whose caller sampled the trace, and for the configured share of others.
+    /// Enables the export of spans: for requests whose caller sampled the trace, and for the configured share of other requests.
     pub fn export_to(&self, spans: &SpanSender) {
         // Set once: a service has one collector.
         let _ = self.0.export.set(spans.clone());
@@ -356,7 +356,7 @@ mod tests {
             }
         });
         let kept = traces.0.others.all().count() as u64;
-        // Rings are filled in turn, and a locked ring is skipped for one of the next three. No ring is full here.
+        // Rings are filled in turn. If a ring is locked, one of the next three is used. No ring becomes full in this test.
         assert!(THREADS * EACH * TRIES as u64 <= KEPT_MAX as u64, "all have room");
         assert_eq!(kept + traces.0.dropped.get(), THREADS * EACH);
     }

@@ -1,4 +1,5 @@
-//! The content of an age file: pieces of 64 KiB. Each piece is encrypted under its number, and the last piece is marked.
+//! The content of an age file: pieces of 64 KiB. The nonce of each piece contains the number of the piece, and a mark if it is the
+//! last one.
 
 use std::fmt;
 use std::io::{self, Read, Write};

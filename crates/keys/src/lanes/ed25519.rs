@@ -49,7 +49,7 @@ impl Numbers {
         })
     }
 
-    /// Replaces the numbers that sign, for tests.
+    /// Replaces the key material that signs, for tests.
     #[cfg(test)]
     pub(super) fn with(self, key: Box<Ed25519Key>) -> Self {
         Self { key, ..self }

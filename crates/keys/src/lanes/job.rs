@@ -9,11 +9,11 @@ pub const BATCH: usize = batch::LANES;
 /// signature waits for the whole batch.
 pub const BATCH_MIN: usize = 5;
 
-/// Minimum number of P-256 or Ed25519 signatures for a batch. A batch costs as much as two single signatures. Results are returned
-/// only when all are made, so three signatures are faster in a batch.
+/// Minimum number of P-256 or Ed25519 signatures for a batch. A batch costs as much as two single signatures, so three signatures
+/// are faster in a batch.
 pub const EC_BATCH_MIN: usize = 3;
 
-/// One signature of a batch. The public key is in memory twice: here, and with the numbers of the key. See
+/// One signature of a batch. The public key is in memory twice: in this struct, and with the numbers of the key. See
 /// [`ed25519`](super::ed25519).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneJob<'a> {

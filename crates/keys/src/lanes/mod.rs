@@ -1,4 +1,4 @@
-//! Signatures that are made eight at a time ([`batch`]), if the processor supports it.
+//! Signatures in batches of eight ([`batch`]), if the processor supports it.
 
 mod availability;
 mod batches;

@@ -1,7 +1,7 @@
 //! Nonces of ECDSA on P-256: RFC 6979 section 3.2 with SHA-256, and fresh randomness as additional input (section 3.6).
 //!
 //! Nonces depend on key and digest even if the randomness fails. With fresh randomness, two signatures of the same digest have
-//! different nonces, so a faulty signature cannot be combined with a correct one to compute the key.
+//! different nonces. Therefore a faulty and a correct signature together do not reveal the key.
 
 use std::sync::LazyLock;
 

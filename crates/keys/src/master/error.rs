@@ -15,7 +15,7 @@ pub enum KeyringError {
     /// The file cannot be read or written.
     #[error("cannot access the master key file {path}: {error}")]
     File {
-        /// Path of the file.
+        /// Path of the file that cannot be read or written.
         path: PathBuf,
         /// Operating system error, for example for a missing permission.
         error: io::Error,
@@ -23,7 +23,7 @@ pub enum KeyringError {
     /// Users other than the owner may read or write the key file.
     #[error("other users can access {path} (mode {mode:04o}); run: chmod 600 {path}")]
     Open {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// The permission bits of the file.
         mode: u32,
@@ -34,7 +34,7 @@ pub enum KeyringError {
     /// The file is not a valid parameters file of a passphrase.
     #[error("{path} does not have valid passphrase parameters: {what}")]
     NotParameters {
-        /// Path of the file.
+        /// Path of the invalid parameters file.
         path: PathBuf,
         /// Description of the fault in the file.
         what: String,
@@ -51,7 +51,7 @@ pub enum KeyringError {
     /// The file does not hold a wrapped master key.
     #[error("{path} does not have a valid encrypted master key: {what}")]
     NotWrapped {
-        /// Path of the file.
+        /// Path of the invalid file.
         path: PathBuf,
         /// Description of the fault in the file.
         what: String,
@@ -59,7 +59,7 @@ pub enum KeyringError {
     /// The external service that wraps the master key did not return it.
     #[error("{by} did not return the master key: {why}")]
     Wrapper {
-        /// Name of the service.
+        /// Name of the external service.
         by: String,
         /// Error text of the service.
         why: String,
@@ -67,7 +67,7 @@ pub enum KeyringError {
     /// The external service returned a different master key than before.
     #[error("{by} returned a master key other than the one for which {path} was created")]
     OtherKey {
-        /// Name of the service.
+        /// Name of the external service.
         by: String,
         /// Path of the file with the wrapped key.
         path: PathBuf,

@@ -28,9 +28,9 @@ const GROUP_READS: u32 = 0o040;
 
 /// Reads a file that holds an unencrypted key.
 ///
-/// Rejects the file if it belongs to this process' user, and its owner can write it, and its group can read it: only the owner
-/// should read such a file. Accepts a file of another user, read through its group, and a file without write permission: Kubernetes
-/// mounts secrets in both ways.
+/// Rejects a file of this process's user that its owner can write and its group can read: only the owner should read such a file.
+/// Accepts a file of another user, read through its group, and a file without write permission: Kubernetes mounts secrets in both
+/// ways.
 pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
     let found = fs::metadata(path).map_err(|error| unread(path, error))?;
     let mode = found.permissions().mode() & 0o777;

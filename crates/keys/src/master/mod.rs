@@ -24,7 +24,7 @@ pub use wrapped::{MissingFileAction, UnwrappedKey, Wrapper};
 pub enum MasterKeySource {
     /// A file of 32 bytes that only its owner (and group) may read.
     File {
-        /// Path of the file.
+        /// Path of the key file.
         path: PathBuf,
         /// Whether to create the file (mode 0600) if it is missing.
         create: bool,

@@ -15,7 +15,7 @@ use crate::random::random;
 /// Bytes of argon2id's salt (RFC 9106 section 3.1 recommends 16).
 const SALT: usize = 16;
 
-/// Maximum memory that argon2id may use, in KiB. A parameters file cannot make it use all memory.
+/// Maximum memory of argon2id, in KiB. The limit prevents a parameters file from using all memory.
 const MEMORY_KIB_MAX: u32 = 4 * 1024 * 1024;
 
 /// Maximum passes, and maximum lanes, of argon2id.

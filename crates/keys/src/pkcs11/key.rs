@@ -225,7 +225,8 @@ fn sign(
     with_handle(session, handle, id, |handle| session.sign(&mechanism, handle, input))
 }
 
-/// Runs `work`, and retries with the key's current handle if its handle is invalid: a token may renumber its objects after a login.
+/// Runs `work` with `handle`. If that handle is invalid, retries once with the key's current handle: a token may renumber its
+/// objects after a login.
 fn with_handle<T>(
     session: &Session,
     handle: ObjectHandle,

@@ -50,7 +50,7 @@ pub enum TokenError {
     /// Several keys match the search.
     #[error("several private keys {0} found on the token: select one by its id")]
     SeveralKeys(String),
-    /// The key cannot be used here, or the token cannot generate it.
+    /// The key has no public key on the token or an unsupported type, or the token cannot generate such a key.
     #[error("the key {0}")]
     Unusable(String),
     /// The token does not generate keys of this type.
@@ -64,7 +64,7 @@ pub enum TokenError {
         /// The module's message.
         reason: String,
     },
-    /// The deadline passed during the call, or no session was free before it.
+    /// The deadline passed during the call, or while the call waited for a free session.
     #[error("the token did not answer in time")]
     Late,
 }

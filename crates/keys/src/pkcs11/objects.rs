@@ -195,7 +195,7 @@ fn ec_spki(session: &Session, private: ObjectHandle, id: &[u8]) -> Result<Option
 }
 
 fn point_spki(kind: KeyType, parameters: &[u8], point: &[u8]) -> Vec<u8> {
-    // An OCTET STRING by the standard; some tokens return the point without it.
+    // The standard demands an OCTET STRING. Some tokens return the point without this encoding.
     let mut reader = Reader::new(point);
     let wrapped = reader.expect(tag::OCTET_STRING).ok().filter(|_| reader.is_empty());
     let point = wrapped.map_or(point, |element| element.content);

@@ -65,7 +65,7 @@ struct TokenState {
     context: Pkcs11,
     /// Permits for concurrent calls into the module.
     turns: Arc<Semaphore>,
-    /// Idle sessions.
+    /// Open sessions that no call uses.
     idle: Mutex<Vec<Session>>,
     /// The session that logged in. All other sessions are logged in only while it is open.
     login: Mutex<Option<Session>>,

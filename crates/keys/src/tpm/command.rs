@@ -24,7 +24,7 @@ pub(super) const POLICY_GET_DIGEST: CommandCode = CommandCode(0x189, "PolicyGetD
 
 const WITHOUT_SESSIONS: u16 = 0x8001;
 const WITH_SESSIONS: u16 = 0x8002;
-/// Handle of a password session. All passwords here are empty.
+/// Handle of a password session. This module uses only empty passwords.
 const PASSWORD: u32 = 0x4000_0009;
 
 /// Response codes of warnings: the command was not started and can be retried.

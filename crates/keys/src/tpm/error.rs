@@ -20,7 +20,7 @@ pub enum TpmError {
     /// The response violates the specification, or was changed on its way.
     #[error("invalid TPM response to {command}: {what}")]
     Response {
-        /// Name of the command.
+        /// TPM command that returned the response, for example `Create`.
         command: &'static str,
         /// Description of the fault in the response.
         what: &'static str,
@@ -47,7 +47,7 @@ pub enum TpmError {
     /// The TPM refused the command for another reason.
     #[error("the TPM rejects {command} (response code {code:#05x}; decode it with tpm2_rc_decode)")]
     Refused {
-        /// Name of the command.
+        /// TPM command that was refused, for example `Create`.
         command: &'static str,
         /// Response code of the TPM.
         code: u32,

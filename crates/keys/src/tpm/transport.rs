@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-/// Address of a TPM.
+/// Address of a TPM: a kernel device, a Unix socket or a TCP address.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TpmAddress {
     /// Kernel device, usually `/dev/tpmrm0`. Its resource manager allows other processes to use the TPM too.

@@ -1,4 +1,4 @@
-//! Conversion between database rows and values.
+//! Conversion between database rows and the types for managed certificates and their runs.
 
 use keys::KeyType;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use super::{
 use crate::job::JobId;
 use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSUED_US, OpenRun};
 
-/// The row was written by another version of this program and cannot be read.
+/// Error for a row that another version of this program wrote and that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the database has a certificate that this version of Bulla cannot read: {id}: {what}")]
 pub struct Unreadable {
@@ -76,7 +76,7 @@ fn names_of(row: &ManagedRow) -> Result<Vec<GeneralName>, Unreadable> {
         .map_err(|error| Unreadable { id: row.uuid, what: format!("names: {error}") })
 }
 
-/// Converts an open run to the form that readers of a certificate get.
+/// Converts the open run of a certificate for the field [`ManagedCertificate::run`].
 fn display_run(run: &OpenRun) -> Run {
     Run {
         job: JobId::of(run.id, run.created_at_us),

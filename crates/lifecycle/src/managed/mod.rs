@@ -61,7 +61,7 @@ pub struct ManagedCertificate {
     pub key_type: KeyType,
     /// Deployment targets, and endpoints that serve the certificate.
     pub targets: Vec<TargetRef>,
-    /// Other settings made by users.
+    /// Further settings, such as automatic renewal and notes.
     pub options: Options,
     /// State in the lifecycle: whether the certificate is archived, and what an open run waits for.
     pub state: State,
@@ -71,7 +71,8 @@ pub struct ManagedCertificate {
     pub current: Option<CurrentVersion>,
     /// Among the versions verified as served, the version that expires first. `None` if no version was verified.
     pub served: Option<ServedVersion>,
-    /// Time since which a version is not yet deployed to every target, in µs since 1970.
+    /// Time since when a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
+    /// waiting.
     pub undeployed_since_us: Option<i64>,
     /// The planned run, or the run in progress.
     pub run: Option<Run>,
@@ -100,7 +101,7 @@ pub enum KeyLocation {
     KeyService,
 }
 
-/// A deployment target of a certificate.
+/// A target of a certificate: a deployment target, or an endpoint that serves the certificate.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TargetRef {
@@ -124,7 +125,7 @@ pub enum TargetRef {
     },
 }
 
-/// Further settings of a certificate.
+/// Further settings of a certificate, such as automatic renewal, subject and notes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -136,7 +137,7 @@ pub struct Options {
     /// Requested lifetime of a version, in seconds. Default: set by the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_seconds: Option<i64>,
-    /// Subject as text. Default: set by the profile.
+    /// Subject in text form, such as `CN=a, O=b`. Default: set by the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Whether the certificate requires OCSP stapling (RFC 7633).
@@ -192,7 +193,7 @@ pub struct ServedVersion {
 pub struct Run {
     /// Id of the run.
     pub job: JobId,
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: crate::job::JobState,
     /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,
@@ -201,7 +202,7 @@ pub struct Run {
 }
 
 impl ManagedCertificate {
-    /// Returns the end of validity, in µs since 1970: of the served version, or else of the newest version. `None` before the first
+    /// Returns the end of validity of the served version, or else of the newest version, in µs since 1970. `None` before the first
     /// version.
     #[must_use]
     pub fn ends_at_us(&self) -> Option<i64> {

@@ -19,7 +19,7 @@ use crate::state::State;
 pub struct NewCertificate {
     /// Unique name. Default: the first of `names`.
     pub name: Option<String>,
-    /// Requested names, as users write them.
+    /// Requested names as text, such as `www.example.org` or `10.0.0.1`.
     pub names: Vec<String>,
     /// Name of the profile.
     pub profile: String,
@@ -218,7 +218,7 @@ impl CertificateChange {
             || self.options.as_ref().is_some_and(|to| options_differ(to, &read.options, &now.options))
     }
 
-    /// Returns the changed certificate.
+    /// Applies the change to a certificate, and returns the changed certificate.
     ///
     /// # Errors
     /// [`BadRequest`]

@@ -1,4 +1,4 @@
-//! Requests about approvals.
+//! Operations on approvals: read, list, approve, reject, expire and void.
 
 use std::collections::HashMap;
 
@@ -163,7 +163,7 @@ impl Lifecycle {
         self.decide(id, Verdict::Reject, note, by).await
     }
 
-    /// Returns the subset of these profiles that have certificates of an issuer.
+    /// Returns the given profiles that have certificates from this issuer.
     ///
     /// # Errors
     /// Database errors.
@@ -178,7 +178,7 @@ impl Lifecycle {
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
-    /// Returns the subset of these profiles that have certificates for a target.
+    /// Returns the given profiles that have certificates for this target.
     ///
     /// # Errors
     /// Database errors.

@@ -30,7 +30,7 @@ pub enum ExportFormat {
     ChainAndKey,
     /// A PKCS#12 file with the chain and the key.
     Pkcs12 {
-        /// Password of the file.
+        /// Password that encrypts the file; at least [`PASSWORD_OCTETS_MIN`] bytes.
         password: Zeroizing<String>,
     },
 }

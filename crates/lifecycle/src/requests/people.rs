@@ -23,7 +23,7 @@ use crate::tables::policies::NamedDocument;
 pub struct PersonRecord {
     /// Name of the owner or team.
     pub name: String,
-    /// Properties of the owner or team.
+    /// Description, contacts, team, owned objects and quota of the owner or team.
     pub person: Person,
     /// Revision, incremented with every change.
     pub revision: i64,

@@ -33,7 +33,7 @@ use crate::tables::policies::{
 pub struct PolicyRecord {
     /// Name of the policy.
     pub name: String,
-    /// Content of the policy.
+    /// Description, scope, enforcement, rules and renewal settings of the policy.
     pub policy: Policy,
     /// Revision, incremented with every change.
     pub revision: i64,
@@ -81,7 +81,7 @@ pub struct ViolationRecord {
     pub policy: String,
     /// Identifier of the rule, such as `key_types`.
     pub rule: String,
-    /// Severity of the violation.
+    /// Severity of the violation: info, warning, error or critical.
     pub severity: Severity,
     /// Human-readable message.
     pub message: String,
@@ -233,7 +233,7 @@ impl Lifecycle {
         Ok(Page { rows: rows.collect(), next: page.next })
     }
 
-    /// Like [`Lifecycle::violations`], optionally of a single certificate.
+    /// Returns a page of violations like [`Lifecycle::violations`], optionally of a single certificate.
     ///
     /// # Errors
     /// [`DataError::NotFound`]; as [`Lifecycle::violations`].

@@ -40,7 +40,7 @@ pub struct Counts {
     pub today: i64,
     /// Number of expired certificates.
     pub expired: u64,
-    /// Number of certificates that expire within this many days from now.
+    /// Number of certificates that expire soon, by period in days from now: 7, 30 or 90.
     pub expiring_days: BTreeMap<u32, u64>,
     /// Number of certificates by the day of their expiry (days since 1970, UTC).
     pub by_day: BTreeMap<i64, u64>,

@@ -40,7 +40,7 @@ const REASONS_MAX: usize = 100;
 
 /// Maximum wait for a revocation that another process carries out. After this time, the revocation is counted as in progress.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
-/// First pause between two checks of pending revocations. It doubles up to 16 times this value.
+/// First pause between two checks of pending revocations. The pause doubles after each check, up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Selection of certificates, by ids or by a filter.
@@ -52,7 +52,7 @@ pub enum Selection {
     Filter(ManagedFilter),
 }
 
-/// Result of a bulk operation.
+/// Result of a bulk operation: numbers of selected, changed and refused certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BulkReport {
     /// Number of certificates selected.
@@ -169,7 +169,7 @@ enum BulkAction {
 /// Result of one transaction of a bulk operation.
 struct BulkPart {
     report: BulkReport,
-    /// Last row of this part. `None` if there are no more rows.
+    /// Row id of the last certificate of this part. `None` if there are no more certificates.
     last: Option<i64>,
     /// Queued runs, which any node can claim.
     queued: Vec<i64>,

@@ -51,7 +51,7 @@ pub enum CsrError {
 
 from_data!(CsrError);
 
-/// Maximum attempts of a deployment. With the pauses between them they take a few hours.
+/// Maximum attempts of a deployment. All attempts and the pauses between them take a few hours.
 const DEPLOY_ATTEMPTS_MAX: i64 = 10;
 
 /// Converts the outcome of a deployment to its value in the database.
@@ -200,7 +200,7 @@ impl Lifecycle {
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
 
-    /// Accepts the CSR of an agent.
+    /// Accepts the CSR that an agent created for a run.
     ///
     /// # Errors
     /// [`CsrError::BadCsr`] says what is wrong with the CSR; [`DataError::NotFound`] if the job belongs to another agent.

@@ -194,7 +194,7 @@ struct Changes<'a> {
     set: &'a PolicySet,
     planner: &'a Planner,
     now_us: i64,
-    /// Plan data of the runs, and approvals of the runs that were approved.
+    /// Stored data from which the current plans of the runs are computed.
     plans: PlanFacts,
     approvals: HashMap<i64, ApprovalRow>,
     open: HashMap<i64, Vec<JobRow>>,

@@ -1,7 +1,7 @@
 //! The scheduler tick: starts due runs, takes over abandoned runs, and ends waits whose deadline has passed.
 //!
-//! The table of runs is the schedule: the next run of a certificate is stored with its start time. A tick therefore runs a constant
-//! number of statements, and the due runs.
+//! The table of runs is the schedule: the next run of a certificate is stored with its start time. Apart from the due runs, a tick
+//! therefore needs only a constant number of statements.
 
 mod begin;
 mod finish;
@@ -67,8 +67,8 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// Runs the scheduler until `stop` is cancelled: starts due runs and does housekeeping. Every process of a cluster may run it,
-    /// because tasks that run once in a cluster need a lease, and runs are claimed. After `stop`, it releases runs that have not
+    /// Runs the scheduler until `stop` is cancelled: starts due runs and does housekeeping. Every process of a cluster may run the
+    /// scheduler: runs are claimed, and cluster-wide tasks need a lease. After `stop`, the scheduler releases runs that have not
     /// ended within [`crate::LifecycleOptions::stop_patience`].
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {

@@ -63,7 +63,7 @@ impl Detail {
     }
 }
 
-/// Result of a revocation.
+/// Result of an attempt to carry out a claimed revocation.
 #[derive(Clone)]
 struct Outcome {
     held: ClaimedRevocation,
@@ -416,7 +416,8 @@ fn action_of(event: &Event) -> Option<Uuid> {
     }
 }
 
-/// Runs one transaction. Returns the start of the next one, if any, and the number of marked versions.
+/// Processes a batch of revoked versions in one transaction. Returns the start of the next batch, if any, and the number of marked
+/// versions.
 async fn follow(
     tx: &mut Tx,
     action: Uuid,

@@ -54,7 +54,7 @@ impl Lifecycle {
     }
 }
 
-/// Runs one transaction. Returns the start of the next one, and the number of changed certificates.
+/// Checks a batch of certificates in one transaction. Returns the start of the next batch, and the number of changed certificates.
 async fn verify(tx: &mut Tx, after: i64, from_us: i64, now_us: i64) -> Result<(i64, u64), StoreError> {
     let mut rows = managed_after(tx, after, SWEEP).await?;
     let next = rows.last().filter(|_| rows.len() as i64 == SWEEP).map_or(0, |row| row.id);

@@ -10,7 +10,7 @@ store::handle! {
     Approvals
 }
 
-/// A request for approval.
+/// An approval of a run, as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalRow {
     /// Row id of the approval.
@@ -49,7 +49,7 @@ pub struct ApprovalRow {
     pub needed: u32,
 }
 
-/// A request for approval, with its certificate.
+/// An approval of a run, with its certificate and the number of approvers so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalView {
     /// The approval, as stored.
@@ -197,13 +197,13 @@ const PLAN_TARGETS: BulkStatement = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
-/// The subset of the profiles in the list that have certificates of an issuer.
+/// Profiles in the list that have certificates from an issuer.
 const PROFILES_OF_ISSUER: BulkStatement = db::bulk! { (profile text, issuer text)
     "-- profiles_of_issuer
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
 };
-/// The subset of the profiles in the list that have certificates for a target.
+/// Profiles in the list that have certificates for a target.
 const PROFILES_OF_TARGET: BulkStatement = db::bulk! { (profile text, pattern text)
     "-- profiles_of_target
 SELECT p.name FROM profiles p
@@ -376,10 +376,10 @@ pub async fn clear_plan_changes(tx: &mut Tx, certificates: Vec<i64>) -> Result<(
     tx.bulk(&CHANGES_CLEAR, vec![Column::Int(certificates)]).await.map(drop)
 }
 
-/// A stored document that a plan refers to.
+/// A stored document that a plan refers to: a profile, an issuer or a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanDocument<K> {
-    /// Name or id of the document.
+    /// Name of the profile or issuer, or id of the target.
     pub key: K,
     /// Revision of the document.
     pub revision: i64,
@@ -417,7 +417,7 @@ pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDoc
     rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
 }
 
-/// Returns the subset of these profiles that have certificates of an issuer.
+/// Returns the given profiles that have certificates from this issuer.
 ///
 /// # Errors
 /// Database errors.
@@ -432,7 +432,7 @@ pub async fn profiles_of_issuer(
     rows.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// Returns the subset of these profiles that have certificates for a target.
+/// Returns the given profiles that have certificates for this target.
 ///
 /// # Errors
 /// Database errors.

@@ -22,7 +22,7 @@ pub struct JobRow {
     pub certificate: i64,
     /// Kind of work: issuance, renewal, deployment or revocation.
     pub kind: JobKind,
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: JobState,
     /// Whether approval is needed or was given.
     pub approval: Consent,
@@ -32,7 +32,7 @@ pub struct JobRow {
     pub agent: Option<Uuid>,
     /// Row id of the version that the run issued, deploys or revokes.
     pub version: Option<i64>,
-    /// One-word reason for the run.
+    /// One-word reason for the run, such as `planned` or `retry`.
     pub reason: String,
     /// Actor that requested the run, as in the audit log.
     pub requested_by: String,
@@ -102,7 +102,7 @@ pub struct JobChange {
 /// Filter for a page of runs. Conditions that are `None` match every run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFilter {
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: Option<JobState>,
     /// Row id of the certificate.
     pub certificate: Option<i64>,

@@ -10,7 +10,7 @@ store::handle! {
     Policies
 }
 
-/// A named document: a policy, an owner, a team.
+/// A stored policy, owner or team: its name, JSON content and revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedDocument {
     /// Name of the document.
@@ -25,7 +25,7 @@ pub struct NamedDocument {
     pub updated_at_us: i64,
 }
 
-/// Violation of a rule by a certificate.
+/// A stored violation of a policy rule by a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationRow {
     /// Row id of the certificate.
@@ -34,7 +34,7 @@ pub struct ViolationRow {
     pub policy: String,
     /// Identifier of the rule, such as `key_types`.
     pub rule: String,
-    /// Severity of the violation.
+    /// Severity of the violation: info, warning, error or critical.
     pub severity: PolicySeverity,
     /// Human-readable message.
     pub message: String,

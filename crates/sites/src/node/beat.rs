@@ -1,7 +1,7 @@
 //! Heartbeats: sent four times a second, independent of all other work.
 //!
-//! A control plane that rejects the node has retired it. Its sealed keys then no longer sign, also after a restart, until the node
-//! is accepted again.
+//! A control plane that rejects the node has retired it. The node's sealed keys then no longer sign, also after a restart, until
+//! the control plane accepts the node again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ const SENT_ONCE: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Maximum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
-/// Time after which a node that the control plane rejects counts as retired. It is longer than the run time of a server that was
-/// started with a wrong database by mistake and stopped immediately.
+/// Time after which a node that the control plane rejects counts as retired. A server that was started with a wrong database by
+/// mistake, and stopped immediately, rejects nodes for a shorter time.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the members are written to disk, for the next start.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
@@ -174,7 +174,7 @@ impl KeyNode {
         }
     }
 
-    /// Writes to disk whether the node is suspended; only the newest state.
+    /// Writes to disk whether the node is suspended. If the state changes during a write, only the newest state is written next.
     pub(super) async fn persist_suspended(&self) {
         let mut to_suspend = self.to_suspend.subscribe();
         while to_suspend.changed().await.is_ok() {

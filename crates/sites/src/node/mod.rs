@@ -159,7 +159,7 @@ impl KeyNode {
     /// under a master key, so that a copy of the directory opens nothing.
     ///
     /// # Errors
-    /// [`NodeError`]. Only the keys are kept then.
+    /// [`NodeError`]. The generated keys stay in the directory, so that the call can be repeated.
     #[crate::boxed]
     pub async fn join(
         options: &JoinOptions,
@@ -185,7 +185,7 @@ impl KeyNode {
         let enrolled: EnrolledNode = api.post("/api/v1/key-nodes/enroll", &request, REQUEST).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
         let pin = options.store_trust_anchors(folder.joined(), &enrolled.ca_pem)?;
-        // Written last: from here on the node has joined.
+        // The settings are written last: a directory with settings counts as a joined node.
         folder.write_settings(&Settings {
             node: enrolled.node,
             name: enrolled.name,
@@ -296,7 +296,7 @@ impl KeyNode {
         &self.site
     }
 
-    /// Returns why this node has no usable key, if it has none.
+    /// Returns an error text that explains why this node has no usable key. Call it only if the node has none.
     #[must_use]
     pub fn no_usable_key_reason(&self) -> String {
         if self.is_suspended.load(Ordering::Acquire) {

@@ -26,7 +26,7 @@ pub(super) type Generation = (Uuid, u32);
 /// A policy and its formula.
 struct Policy {
     told: PolicyUpdate,
-    /// Name of the policy, for its keys.
+    /// Name of the policy, passed to the key set with each key of the policy.
     name: Arc<str>,
     /// The formula. `None` if this version does not understand it: no node satisfies it then.
     formula: Option<Formula>,
@@ -65,7 +65,7 @@ pub(super) struct SealedKeys {
     /// Generations whose wrapped policy key this node could not open.
     failed: HashSet<Generation>,
     keys: HashMap<SpkiHash, Sealed>,
-    /// Keys that their policy's key could not open.
+    /// Keys that could not be opened with the private key of their policy.
     broken: HashSet<SpkiHash>,
 }
 
@@ -165,8 +165,8 @@ impl SealedKeys {
         self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
     }
 
-    /// Applies a new or withdrawn wrapped policy key. If it was replaced, the keys sealed to its generation continue to sign until
-    /// they are opened with the new one. If it was withdrawn, they stop.
+    /// Applies a new or withdrawn wrapped policy key. After a replacement, the keys sealed to its generation continue to sign until
+    /// they are opened with the new policy key. After a withdrawal, these keys stop signing.
     fn apply_wrap(&mut self, told: WrapUpdate) {
         let which = (told.policy, told.generation);
         self.opened.remove(&which);
@@ -252,7 +252,7 @@ impl SealedKeys {
         }
     }
 
-    /// Returns up to `max` keys that can be opened here and are not yet processed.
+    /// Returns up to `max` keys that this node can open and has not yet processed.
     pub(super) fn to_open(&self, max: usize) -> Vec<KeyToOpen> {
         let unsettled = self.keys.iter().filter(|(_, key)| !key.is_settled);
         let to_open = unsettled.filter_map(|(which, key)| {
@@ -287,7 +287,7 @@ impl SealedKeys {
         }
     }
 
-    /// Delegates keys that cannot be opened here to other nodes.
+    /// Delegates keys that this node cannot open to other nodes.
     pub(super) fn delegate_unopened_keys(&mut self) {
         for key in self.keys.values_mut().filter(|key| !key.is_settled) {
             key.is_settled = true;
@@ -304,7 +304,7 @@ impl SealedKeys {
         self.keys.values().filter_map(known).collect()
     }
 
-    /// Returns the number of keys opened here, and of keys delegated to other nodes.
+    /// Returns the number of keys that this node has opened, and the number of keys delegated to other nodes.
     pub(super) fn counts(&self) -> (usize, usize) {
         let own = self.keys.values().filter(|key| matches!(key.source, Some(Source::Sealed(_)))).count();
         (own, self.keys.len() - own)

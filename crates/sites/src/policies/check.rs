@@ -11,7 +11,7 @@ use super::registry::KeyPolicies;
 use crate::tables;
 use crate::tables::PolicyNode;
 
-/// Maximum number of values of an attribute in a message.
+/// Maximum number of values that an error message lists for one attribute.
 const VALUES_NAMED_MAX: usize = 20;
 
 /// An attribute in use, with all its values.
@@ -54,9 +54,9 @@ pub struct Resolved {
     pub formula: Formula,
     /// The formula in canonical form.
     pub canonical: Formula,
-    /// Sites with satisfying nodes, by name.
+    /// Sites with satisfying nodes, ordered by name.
     pub sites: Vec<ResolvedSite>,
-    /// Satisfying nodes, by site and name.
+    /// Satisfying nodes, ordered by site and name.
     pub nodes: Vec<ResolvedNode>,
     /// Number of all enrolled nodes.
     pub enrolled: usize,
@@ -82,7 +82,7 @@ impl KeyPolicies {
         Ok(resolve(formula, &self.placed_nodes().await?))
     }
 
-    /// Returns all nodes that are not retired, by id.
+    /// Returns all nodes that are not retired, ordered by id.
     pub(super) async fn placed_nodes(&self) -> Result<Vec<PolicyNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {

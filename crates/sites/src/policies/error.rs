@@ -36,9 +36,9 @@ pub enum PolicyError {
     /// The key is sealed to a generation other than the newest.
     #[error("the key is sealed to generation {given}, but the newest is {newest}: seal the key again")]
     Behind {
-        /// The given generation.
+        /// Generation that the key is sealed to.
         given: u32,
-        /// The newest generation.
+        /// Newest generation of the policy.
         newest: u32,
     },
     /// Keys are still sealed to the policy. Contains their number.

@@ -152,7 +152,7 @@ impl KeyPolicies {
         found.ok_or(PolicyError::NotFound("key policy"))
     }
 
-    /// Lists policies by name.
+    /// Lists policies, ordered by name.
     ///
     /// # Errors
     /// Database errors.
@@ -199,8 +199,9 @@ impl KeyPolicies {
         self.view(id).await
     }
 
-    /// Rotates every policy whose newest generation a node has or had, for a retired node that is no longer trusted. Returns the
-    /// policies. A repeated call rotates only the remaining policies, because the node never gets the new generations.
+    /// Rotates every policy whose newest generation is or was wrapped to a node. Call it for a retired node that is no longer
+    /// trusted. Returns the rotated policies. A repeated call rotates only the remaining policies, because the node never gets the
+    /// new generations.
     ///
     /// # Errors
     /// Errors of [`Self::rotate`], after all policies were tried.

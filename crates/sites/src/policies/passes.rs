@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// State of this process' last pass.
+/// State of the last reconciliation pass of this process.
 #[derive(Debug, Default)]
 pub(super) struct PassState {
     /// Number of the last change before the pass.

@@ -115,7 +115,7 @@ impl KeyPolicies {
     }
 
     /// Compares the required and the existing wrapped policy keys, both sorted by primary key. `seen` is the last change before the
-    /// input was read; other servers' changes since then have higher numbers. The second result is whether no work is left for
+    /// input was read; other servers' changes since then have higher numbers. The second result is true if no work is left for
     /// another pass.
     async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(ReconcileResult, bool), PolicyError> {
         let (mut done, mut whole) = (ReconcileResult::default(), true);

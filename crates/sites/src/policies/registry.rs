@@ -68,8 +68,8 @@ impl KeyPolicies {
         self.0.clock.now_us()
     }
 
-    /// Returns the number of wrapped policy keys that could not be created, and of keys that could not be resealed, in this
-    /// process' last pass.
+    /// Returns two counts of failures in the last pass of this process: wrapped policy keys that could not be created, and keys
+    /// that could not be resealed.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
         (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))

@@ -112,7 +112,7 @@ impl KeyPolicies {
         found.ok_or(PolicyError::NotFound("sealed key"))
     }
 
-    /// Lists sealed keys by name.
+    /// Lists sealed keys, ordered by name.
     ///
     /// # Errors
     /// Database errors.
@@ -125,7 +125,7 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).sealed_keys(after, limit).await?)
     }
 
-    /// Withdraws a sealed key: the sealed bytes are deleted here, and nodes stop signing with it.
+    /// Withdraws a sealed key: the server deletes the sealed bytes, and nodes stop signing with the key.
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; database errors.

@@ -270,7 +270,7 @@ impl Places<'_> {
         self.0.row(SITE_NAMED, vec![name.into()]).await?.map(site_of).transpose()
     }
 
-    /// Lists sites by name.
+    /// Lists sites, ordered by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].

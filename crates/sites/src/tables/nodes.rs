@@ -34,7 +34,7 @@ pub struct NodeRow {
     pub not_after_us: i64,
     /// The signed statement about the node, JSON.
     pub statement: String,
-    /// Time when the next statement is due, in µs since 1970-01-01 UTC.
+    /// Time at which the control plane signs the node's next statement, in µs since 1970-01-01 UTC.
     pub sign_at_us: i64,
     /// Revision, incremented with every change that a person makes.
     pub revision: i64,
@@ -61,17 +61,17 @@ pub struct NodeFilter {
     pub retired: bool,
 }
 
-/// A new statement, which replaces a node's last one.
+/// A new signed statement about a node, which replaces the last one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewStatement {
     /// Id of the node.
     pub node: Uuid,
-    /// The statement as JSON.
+    /// The signed statement as JSON.
     pub statement: String,
     /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that was signed. Of two statements for the same row only one is
     /// stored.
     pub made_from: (i64, i64),
-    /// Time when the next statement is due, in µs since 1970-01-01 UTC.
+    /// Time at which the control plane signs the node's next identity and location statement, in µs since 1970-01-01 UTC.
     pub sign_at_us: i64,
 }
 
@@ -115,8 +115,8 @@ SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?
 pub(super) const CERTIFIED: &str = "-- key_node_certified
 UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
 
-/// Changes the address, and sets `sign_at` to a time in the past that differs for each change, so that statements signed for the
-/// old address are not stored.
+/// Changes the address. Sets `sign_at` to a time in the past that differs for each change, so that statements signed for the old
+/// address are not stored.
 pub(super) const ADDRESS: &str = "-- key_node_address
 UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
@@ -208,7 +208,8 @@ pub async fn node_certified(
     Ok(tx.execute(CERTIFIED, parameters).await? == 1)
 }
 
-/// Changes a node's address; its next statement is then due immediately. Returns false when the address is unchanged.
+/// Changes a node's address. A new signed statement about the node is then due immediately. Returns false when the address is
+/// unchanged.
 ///
 /// # Errors
 /// Database errors.
@@ -217,7 +218,7 @@ pub async fn set_node_address(tx: &mut Tx, id: Uuid, address: &str) -> Result<bo
     Ok(tx.execute(ADDRESS, vec![id.into(), address.into()]).await? == 1)
 }
 
-/// Makes the next statement of every node of a site due immediately.
+/// Makes a new signed statement due immediately for every node of a site.
 ///
 /// # Errors
 /// Database errors.
@@ -269,7 +270,7 @@ pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(MISTRUST, vec![id.into()]).await? == 1)
 }
 
-/// Replaces statements, each with its own change number.
+/// Replaces the signed statements of nodes, each with its own change number.
 ///
 /// # Errors
 /// Database errors.
@@ -323,7 +324,7 @@ impl Places<'_> {
         rows.into_iter().map(node_of).collect()
     }
 
-    /// Returns nodes whose next statement is due.
+    /// Returns nodes for which a new signed statement is due.
     ///
     /// # Errors
     /// Database errors.
@@ -333,7 +334,7 @@ impl Places<'_> {
         rows.into_iter().map(node_of).collect()
     }
 
-    /// Lists nodes by name.
+    /// Lists nodes, ordered by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].
@@ -356,7 +357,7 @@ impl Places<'_> {
     }
 }
 
-/// Builds the SQL statement of a page and its parameters. The statement contains only the conditions that are set.
+/// Builds the SQL statement that reads a page of nodes, and its parameters. The SQL contains only the conditions that are set.
 fn nodes_page(filter: &NodeFilter, begin: Value, limit: i64) -> (String, Vec<Value>) {
     let mut parameters = vec![begin];
     let mut statement = PAGE.to_owned();

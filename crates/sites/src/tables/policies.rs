@@ -58,7 +58,7 @@ pub enum PolicyRemoval {
     NotThere,
 }
 
-/// The sealed private keys, for the rotation of the master key.
+/// Column of the generations' sealed seeds (private keys), which a rotation of the master key re-wraps.
 pub const SEALED_SEEDS: SealedColumn = sealed_column!("key_policy_generations", "uuid" Uuid "uuid", "seed");
 
 macro_rules! policy_select {
@@ -272,7 +272,7 @@ impl Places<'_> {
         self.0.row(POLICY_NAMED, vec![name.into()]).await?.map(policy_of).transpose()
     }
 
-    /// Lists policies by name.
+    /// Lists policies, ordered by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].
@@ -297,7 +297,7 @@ impl Places<'_> {
         rows.into_iter().map(generation_of).collect()
     }
 
-    /// Returns the generations of all policies, by id, after `after`.
+    /// Returns generations of all policies whose id is greater than `after`, ordered by id.
     ///
     /// # Errors
     /// Database errors.
@@ -312,7 +312,7 @@ impl Places<'_> {
         rows.into_iter().map(generation_of).collect()
     }
 
-    /// Returns the ids, in order, of policies with generations below their newest, after `after`.
+    /// Returns the ids of policies that have generations below their newest. The ids are greater than `after`, in ascending order.
     ///
     /// # Errors
     /// Database errors.

@@ -6,11 +6,11 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{BulkStatement, Column, Cost, StoreError, Tx};
 
-/// Maximum number of nodes whose presence changes in one transaction: about 50 ms of updates. The rest follows in the next
+/// Maximum number of nodes whose presence changes in one transaction: about 50 ms of updates. Further changes follow in the next
 /// transaction.
 const FLIPS_MAX: i64 = 1_000;
 
-/// A node's lease.
+/// A node's lease: the node counts as present until its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NodeLease {
     /// Id of the node.

@@ -15,11 +15,11 @@ pub struct SealedKeyRow {
     pub spki: Vec<u8>,
     /// Display name, which need not be unique.
     pub name: String,
-    /// Stable name of the key type.
+    /// Name of the key type, for example `rsa2048`.
     pub kind: String,
     /// Id of the policy that the key is sealed to.
     pub policy: Uuid,
-    /// Name of that policy. Joined on read, never stored here.
+    /// Name of the policy that the key is sealed to, from the table of policies.
     pub policy_name: String,
     /// Generation that the key is sealed to.
     pub generation: u32,
@@ -210,7 +210,7 @@ impl Places<'_> {
             .transpose()
     }
 
-    /// Lists sealed keys by name.
+    /// Lists sealed keys, ordered by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].
@@ -243,7 +243,8 @@ impl Places<'_> {
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
-    /// Returns keys sealed to generations of a policy below `newest`, with their sealed bytes, by id, after `after`.
+    /// Returns keys sealed to generations of a policy below `newest`, with their sealed bytes. The keys are ordered by
+    /// `spki_sha256`, starting after `after`.
     ///
     /// # Errors
     /// Database errors.

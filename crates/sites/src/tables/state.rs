@@ -46,7 +46,7 @@ pub struct KeyChange {
     pub spki: Vec<u8>,
     /// Display name, which need not be unique.
     pub name: String,
-    /// Stable name of the key type.
+    /// Name of the key type, for example `rsa2048`.
     pub kind: String,
     /// Id of the policy that the key is sealed to.
     pub policy: Uuid,
@@ -157,8 +157,8 @@ impl Places<'_> {
             more: false,
             anew,
         };
-        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a sealed key is
-        // never sent before the wrapped policy key that opens it.
+        // A list of maximum length may be incomplete. All changes after its last one, in every list, then go to the next page.
+        // Otherwise a sealed key could be sent before the wrapped policy key that opens it.
         let ends = [
             (state.policies.len(), state.policies.last().map(|one| one.changed)),
             (state.wraps.len(), state.wraps.last().map(|one| one.changed)),

@@ -77,7 +77,7 @@ pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Returns a usable token. `None` when no token has this hash, or it is used or expired. Leaves the site's name empty. Lock the
+/// Returns a usable token, with an empty `site_name`. `None` when no token has this hash, or the token is used or expired. Lock the
 /// site before using the token: a deletion of the site locks in the same order.
 ///
 /// # Errors
@@ -92,7 +92,8 @@ pub async fn node_token(
     row.map(|mut row| token_of(&mut row)).transpose()
 }
 
-/// Uses a token for `node`. `None` when no token has this hash, or it is used or expired. Leaves the site's name empty.
+/// Uses a token for `node`. Returns the token, with an empty `site_name`. `None` when no token has this hash, or the token is used
+/// or expired.
 ///
 /// # Errors
 /// Database errors.

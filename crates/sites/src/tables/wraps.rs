@@ -43,7 +43,7 @@ pub struct PolicyNode {
     pub attributes: String,
     /// Id of the node's site.
     pub site: Uuid,
-    /// Name of the site.
+    /// Name of the node's site.
     pub site_name: String,
     /// Revision of the site; increases with every change.
     pub site_revision: i64,
@@ -87,7 +87,7 @@ pub(super) const KEMS: BulkStatement = db::bulk! { (uuid uuid)
 SELECT uuid, kem FROM key_nodes WHERE uuid = {any uuid}"
 };
 
-/// Locks sites against changes. Concurrent readers can lock them, too.
+/// Locks sites against changes. Several transactions can hold this lock concurrently.
 pub(super) const HOLD: BulkStatement = db::bulk! { (uuid uuid)
     "-- key_sites_hold
 SELECT uuid, revision FROM key_sites WHERE uuid = {any uuid}{| FOR SHARE}"
@@ -142,8 +142,8 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
 
-/// Withdraws wrapped policy keys and notifies their nodes. Those created after the change `seen` stay, because the caller has not
-/// seen them. Returns the number of withdrawn ones.
+/// Withdraws wrapped policy keys and notifies their nodes. Wrapped policy keys that were created after the change `seen` stay,
+/// because the caller does not know them. Returns the number of withdrawn wrapped policy keys.
 ///
 /// # Errors
 /// Database errors.
@@ -177,7 +177,7 @@ pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Ve
 }
 
 impl Places<'_> {
-    /// Returns nodes that are not retired, by id, after `after`.
+    /// Returns nodes that are not retired and whose id is greater than `after`, ordered by id.
     ///
     /// # Errors
     /// Database errors.
@@ -199,7 +199,7 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// Returns the primary keys of wrapped policy keys that are not withdrawn, in order, after `after`.
+    /// Returns the primary keys of wrapped policy keys that are not withdrawn, in ascending order, starting after `after`.
     ///
     /// # Errors
     /// Database errors.
@@ -227,7 +227,7 @@ impl Places<'_> {
         rows.into_iter().map(|mut row| Ok((row.uuid()?, row.int()?))).collect()
     }
 
-    /// Returns how many nodes have each generation of a policy.
+    /// Returns the number of nodes that have a generation's private key, for each generation of a policy.
     ///
     /// # Errors
     /// Database errors.
@@ -246,7 +246,7 @@ impl Places<'_> {
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// Returns the policies whose newest generation a node has or had.
+    /// Returns the policies whose newest generation is or was wrapped to a node.
     ///
     /// # Errors
     /// Database errors.

@@ -70,8 +70,8 @@ impl GeneralName {
 
     /// Returns whether [`super::Extension::subject_alt_names`] can encode the name.
     ///
-    /// It cannot encode [`Self::Other`], whose content is unknown, a [`Self::BadIp`] that is not hexadecimal, a [`Self::Directory`]
-    /// that [`DistinguishedName::from_text`] cannot parse, and non-ASCII text.
+    /// False for [`Self::Other`], whose content is unknown, for a [`Self::BadIp`] that is not hexadecimal, for a
+    /// [`Self::Directory`] that [`DistinguishedName::from_text`] cannot parse, and for non-ASCII text.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         match self {

@@ -84,8 +84,8 @@ pub fn key_id(spki: &[u8]) -> [u8; 20] {
     id
 }
 
-/// Computes the SHA-1 of the subjectPublicKey's content. OCSP identifies issuers and responders by it (RFC 6960 section 4.1.1 and
-/// 4.2.1), and it is the key identifier of RFC 5280 section 4.2.1.2.
+/// Computes the SHA-1 of the subjectPublicKey's content. OCSP identifies issuers and responders by this hash (RFC 6960 section
+/// 4.1.1 and 4.2.1). The same hash is the key identifier of RFC 5280 section 4.2.1.2.
 #[must_use]
 pub fn key_sha1(spki: &[u8]) -> [u8; 20] {
     let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
@@ -113,7 +113,7 @@ impl SignatureAlgorithm {
     /// Encodes the DER AlgorithmIdentifier with the parameters that its RFC requires:
     ///
     /// - PKCS #1: NULL (RFC 4055 section 5).
-    /// - RSASSA-PSS: the hash, MGF1 with the same hash, and a salt of its length (RFC 4055 section 3.1).
+    /// - RSASSA-PSS: the hash, MGF1 with the same hash, and a salt as long as the hash (RFC 4055 section 3.1).
     /// - ECDSA (RFC 5758), Ed25519 (RFC 8410) and ML-DSA (RFC 9881): none.
     /// - [`Self::Other`]: no parameters.
     #[must_use]
@@ -161,7 +161,7 @@ pub(crate) fn identifier(algorithm: &[u8], null: bool) -> Vec<u8> {
     })
 }
 
-/// Encodes RSASSA-PSS with one hash for the message and MGF1, and a salt of its length.
+/// Encodes RSASSA-PSS with one hash for the message and MGF1, and a salt as long as the hash.
 fn pss(hash_bits: u16) -> Vec<u8> {
     let hash = match hash_bits {
         384 => identifier(&[oid::NIST_HASHES, &[2]].concat(), true),

@@ -189,7 +189,7 @@ impl DistinguishedName {
     /// Maximum bytes of text that [`Self::from_text`] accepts.
     pub const TEXT_MAX: usize = 8_192;
 
-    /// Returns the name without attributes.
+    /// Returns the empty name, which has no attributes.
     #[must_use]
     pub fn empty() -> Self {
         distinguished_name(&[])

@@ -1,4 +1,5 @@
-//! Conversion of BER to DER for messages of streaming writers: indefinite lengths, and byte strings in pieces.
+//! Conversion of messages from BER to DER: replaces indefinite lengths, and joins byte strings that streaming writers split into
+//! pieces.
 
 use crate::der::{DerError, Reader, Writer, tag};
 

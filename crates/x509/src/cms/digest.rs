@@ -1,4 +1,4 @@
-//! Hash algorithms of messages.
+//! Hash algorithms of CMS messages.
 
 use aws_lc_rs::digest;
 
@@ -6,7 +6,7 @@ use crate::build::identifier;
 use crate::der::{DerError, Reader, tag};
 use crate::{SignatureAlgorithm, oid};
 
-/// Hash algorithms of message signatures. MD5 is not supported.
+/// Hash algorithm of a signature in a CMS message. MD5 is not supported.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Digest {
     /// SHA-1, used by old clients.

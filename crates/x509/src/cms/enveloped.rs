@@ -137,7 +137,7 @@ fn oaep_hash(mut fields: Reader<'_>) -> Result<Digest, DerError> {
     if hash == mask && fields.is_empty() { Ok(hash) } else { Err(other) }
 }
 
-/// A recipient of the message (KeyTransRecipientInfo).
+/// A recipient of an encrypted CMS message (KeyTransRecipientInfo).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recipient {
     /// Identity of the recipient's certificate.
@@ -148,7 +148,7 @@ pub struct Recipient {
     pub encrypted_key: Vec<u8>,
 }
 
-/// A message that is encrypted for one or more recipients.
+/// A CMS message that is encrypted for one or more recipients.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnvelopedData {
     /// Recipients with RSA keys. Other recipients are left out.

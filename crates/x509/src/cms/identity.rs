@@ -1,9 +1,9 @@
-//! Identifiers of the signers and recipients of a message.
+//! Identifiers of the signers and recipients of a CMS message.
 
 use crate::der::{DerError, Element, Writer, tag};
 use crate::{Certificate, SerialNumber};
 
-/// Identifier of a signer or recipient in a message.
+/// Identifier of the certificate of a signer or recipient in a CMS message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Identity {
     /// DER `Name` of the issuer, and the serial number of the certificate.

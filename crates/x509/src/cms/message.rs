@@ -1,12 +1,12 @@
-//! ContentInfo, the outer structure of every message (RFC 5652 section 3).
+//! ContentInfo, the outer structure of every CMS message (RFC 5652 section 3).
 
 use super::ber;
 use crate::der::{self, DerError, Reader, Writer, tag};
 
-/// Maximum bytes of a message. A request has 2,000 to 5,000 bytes, a bundle of a root program 200,000.
+/// Maximum bytes of a CMS message. A SCEP request has 2,000 to 5,000 bytes, and a bundle of a root program 200,000.
 pub const MESSAGE_MAX: usize = 1024 * 1024;
 
-/// Maximum number of certificates in a message, and maximum number of CRLs.
+/// Maximum number of certificates in a CMS message, and maximum number of CRLs.
 pub const ITEMS_MAX: usize = 512;
 
 /// id-data, as a dotted object identifier.

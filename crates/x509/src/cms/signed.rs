@@ -104,8 +104,8 @@ impl Signer {
     }
 }
 
-/// Returns the identifier of a signature algorithm in DER. For RSA with PKCS #1 v1.5 it is the key algorithm's identifier: PKCS #7
-/// identifies these signatures in this way, and some clients support nothing else.
+/// Returns the identifier of a signature algorithm in DER. RSA with PKCS #1 v1.5 has the identifier of the key algorithm, as in
+/// PKCS #7, because some clients support nothing else.
 fn signature_identifier(algorithm: &SignatureAlgorithm) -> Vec<u8> {
     use SignatureAlgorithm as S;
     match algorithm {
@@ -148,7 +148,7 @@ fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
     }))
 }
 
-/// A message with certificates, CRLs and signatures.
+/// A CMS message with certificates, CRLs and signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignedData {
     /// Type of the signed content as a dotted object identifier; usually [`DATA`].

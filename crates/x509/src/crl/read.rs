@@ -47,7 +47,7 @@ pub struct Crl {
     pub unnamed_distribution_point: bool,
     /// Certificates that the CRL covers.
     pub scope: Scope,
-    /// Whether the CRL also covers certificates of other issuers. Their names are not read.
+    /// Whether the CRL also covers certificates of other issuers. The names of these issuers are not read.
     pub indirect: bool,
     /// Whether the CRL covers some revocation reasons only.
     pub some_reasons: bool,

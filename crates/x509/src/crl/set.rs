@@ -1,4 +1,4 @@
-//! Combined CRLs of several CAs, to look up certificates.
+//! Combined CRLs of several CAs, to look up the revocation status of certificates.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

@@ -46,8 +46,8 @@ pub struct Element<'a> {
     pub whole: &'a [u8],
 }
 
-/// Reads elements in sequence. It never recurses: to descend, read the content of an element. It accepts lengths that are longer
-/// than necessary; [`first_sloppy_length`] finds them.
+/// A reader of consecutive DER elements. The reader never recurses: to descend, read the content of an element. Lengths that are
+/// longer than necessary are accepted; [`first_sloppy_length`] finds them.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// Returns whether everything is read.
+    /// Returns whether all bytes are read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         Ok(self.expect(tag::SET)?.inside())
     }
 
-    /// Checks that everything is read.
+    /// Checks that all bytes are read.
     ///
     /// # Errors
     /// [`DerError::Trailing`] otherwise.

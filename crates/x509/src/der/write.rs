@@ -5,7 +5,7 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use super::tag;
 use crate::UnixTime;
 
-/// Appends DER elements. It does not validate content: tests need certificates that break rules.
+/// A writer that appends DER elements. Does not validate content: tests need certificates that break rules.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
@@ -327,9 +327,9 @@ fn push_length(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&octets[skip..]);
 }
 
-/// Returns the content bytes of an OBJECT IDENTIFIER given as dotted text, or as `bad:` and hexadecimal digits (as
-/// [`super::oid_text`] writes invalid content). `None` for other text: fewer than two arcs, a first arc above 2, a second arc above
-/// 39 below the first arcs 0 and 1, or arcs over 64 bits.
+/// Returns the content bytes of an OBJECT IDENTIFIER. The text is dotted, or has the form `bad:` and hexadecimal digits, which
+/// [`super::oid_text`] returns for invalid content. `None` for other text: fewer than two arcs, a first arc above 2, a second arc
+/// above 39 if the first arc is 0 or 1, or an arc over 64 bits.
 #[must_use]
 pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {
     if let Some(digits) = dotted.strip_prefix("bad:") {

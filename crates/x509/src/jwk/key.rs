@@ -32,7 +32,7 @@ const ED25519: [u64; 4] = [1, 3, 101, 112];
 #[error("{0}")]
 pub struct BadJwk(String);
 
-/// A public key that is parsed once.
+/// A public key from a JWK. The key is parsed once for each algorithm, at first use.
 pub struct JwkKey {
     kind: Kind,
     /// The members required by RFC 7638, in its order and without spaces.
@@ -56,7 +56,7 @@ impl JwkKey {
     /// Parses a JWK.
     ///
     /// # Errors
-    /// [`BadJwk`] describes what is wrong with it.
+    /// [`BadJwk`] with the reason.
     pub fn from_jwk(jwk: &Value) -> Result<Self, BadJwk> {
         let Value::Object(members) = jwk else { return Err(bad("not a JSON object")) };
         if let Some(private) = PRIVATE_MEMBERS.iter().find(|member| members.contains_key(**member)) {
@@ -191,7 +191,7 @@ impl JwkKey {
         }
     }
 
-    /// Verifies `signature` over `message` with this key.
+    /// Returns whether `signature` over `message` was made with this key.
     #[must_use]
     pub fn signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         self.can(algorithm)

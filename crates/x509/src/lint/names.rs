@@ -1,4 +1,4 @@
-//! Rules about names.
+//! Lint rules about the names in a certificate.
 
 use std::net::IpAddr;
 

@@ -200,7 +200,7 @@ macro_rules! nearer {
     };
 }
 
-// The same rules with the severities of `EXPIRY_THRESHOLDS`. `RULES` has each code once.
+// The expiry rules again, with the higher severities of `EXPIRY_THRESHOLDS`. `RULES` contains each code only once.
 nearer! {
     EXPIRING_HIGH = EXPIRING, High;
     EXPIRING_CRITICAL = EXPIRING, Critical;

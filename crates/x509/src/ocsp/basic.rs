@@ -24,10 +24,10 @@ pub enum ResponseError {
 /// Reason why the signature of the response is not acceptable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponderError {
-    /// The signer is neither the issuer nor a responder delegated by it (RFC 6960 section 4.2.2.2).
+    /// The signer is neither the issuer nor a responder that the issuer delegated (RFC 6960 section 4.2.2.2).
     #[error("the OCSP responder is not authorized by the issuer")]
     NotAuthorized,
-    /// The responder that the response names did not sign it.
+    /// The response was not signed by the responder that it names.
     #[error("the OCSP response is not signed by the responder")]
     BadSignature,
     /// The signature cannot be verified here; it may be valid.
@@ -87,8 +87,8 @@ impl ResponderId {
 }
 
 impl BasicResponse {
-    /// Maximum entries of a response. Responders return one, or one for each certificate of the request, of which there are at most
-    /// 32 here.
+    /// Maximum entries of a response. Responders return one entry, or one for each requested certificate. A request has at most 32
+    /// certificates.
     pub const ANSWERS_MAX: usize = 32;
     /// Maximum certificates of a response: the responder's own, and sometimes its issuer.
     pub const CERTIFICATES_MAX: usize = 8;

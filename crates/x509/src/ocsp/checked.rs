@@ -1,4 +1,4 @@
-//! Complete validation of a response for one certificate.
+//! Complete validation of an OCSP response for one certificate.
 
 use super::basic::{BasicResponse, OcspSingleResponse, ResponderError, ResponseError};
 use crate::{Certificate, UnixTime};
@@ -17,8 +17,8 @@ pub enum NoAnswer {
     Responder(#[from] ResponderError),
 }
 
-/// Returns the status of `certificate` after checking that the response is about it, and is signed by `issuer` or a responder
-/// delegated by it. The caller must check whether the response is still current.
+/// Returns the status of `certificate` in a response. Checks that the response is about this certificate, and is signed by `issuer`
+/// or by a responder that the issuer delegated. The caller must check whether the response is still current.
 ///
 /// # Errors
 /// [`NoAnswer`].

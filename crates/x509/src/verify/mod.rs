@@ -1,7 +1,7 @@
 //! Verification of chains: whether clients would trust a chain, and if not, why.
 //!
-//! The verdict covers the path above the leaf, and the link from the leaf to it. It does not cover the leaf's own dates and names,
-//! which have their own findings: an expired certificate of a public CA is expired, not untrusted.
+//! The verdict covers the path above the leaf, and the link from the leaf to this path. It does not cover the dates and names of
+//! the leaf itself, which have their own findings: an expired certificate of a public CA is expired, not untrusted.
 
 mod constraints;
 mod order;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use crate::Certificate;
 
-/// Order of the certificates after the leaf. RFC 5246 section 7.4.2 requires that each one directly certifies the one before. RFC
-/// 8446 section 4.4.2 still recommends it, and some clients rely on it.
+/// Result of checking the order of the certificates after the leaf. RFC 5246 section 7.4.2 requires that each certificate directly
+/// certifies the previous one. RFC 8446 section 4.4.2 still recommends this order, and some clients rely on it.
 #[derive(Clone, Debug, Default)]
 pub struct ChainOrder {
-    /// Whether a certificate comes before all certificates that it certifies, instead of after one of them.
+    /// Whether the order is wrong: some certificate comes before every certificate that it certifies.
     pub misordered: bool,
     /// Certificates that are on no path from the leaf, by issuer and subject names.
     pub strays: Vec<Arc<Certificate>>,
     /// Repeated certificates, including repetitions of the leaf.
     pub duplicates: Vec<Arc<Certificate>>,
-    /// Whether the server sent the self-issued certificate at the top. It is harmless but wastes bytes, because clients must
+    /// Whether the server also sent the self-issued certificate at the top of the chain. Harmless, but wastes bytes: clients must
     /// already have this certificate to trust it.
     pub anchor_included: bool,
 }

@@ -1,4 +1,4 @@
-//! Path building, depth first.
+//! Depth-first search for a path from a leaf to a trust anchor.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub const CHECKS_MAX: usize = 100;
 /// Maximum certificates in a path, including leaf and root. The longest public paths have five.
 pub const PATH_MAX: usize = 8;
 
-/// Search for the path of one chain.
+/// State of the path search for one chain.
 pub(super) struct Search<'a, C> {
     sent: &'a [Arc<Certificate>],
     store: &'a TrustStore,
@@ -168,9 +168,9 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         self.extend_path(path)
     }
 
-    /// Returns certificates that could have issued `below`. Trusted ones come first, because they end the path; within both groups,
-    /// those with a matching key identifier come first. The others are also tried, because RFC 5280 section 4.2.1.1 calls the
-    /// identifier only an aid.
+    /// Returns certificates that could have issued `below`. Trusted certificates come first, because they end the path. Among the
+    /// trusted and among the other certificates, those with a matching key identifier come first. Certificates without a match are
+    /// also tried, because RFC 5280 section 4.2.1.1 calls the identifier only an aid.
     fn candidates(&self, below: &Certificate, path: &Path<'a>) -> Vec<Candidate<'a>> {
         let anchors = self.store.named(&below.issuer).map(|issuer| (issuer, true));
         let sent = self.sent.iter().filter(|c| c.subject.matches(&below.issuer));
@@ -316,8 +316,8 @@ fn intermediates(path: &Path<'_>) -> usize {
     path.certificates.iter().skip(1).filter(|c| !c.is_self_issued()).count()
 }
 
-/// Returns whether extended key usage, if present, permits TLS servers. In a CA certificate it restricts all certificates below;
-/// clients enforce this beyond RFC 5280.
+/// Returns whether the extended key usage permits TLS servers, or is absent. In a CA certificate, the extended key usage restricts
+/// all certificates below; clients enforce this rule, although RFC 5280 does not require it.
 pub(crate) fn is_for_servers(certificate: &Certificate) -> bool {
     let Some(usages) = &certificate.extended_key_usage else {
         return true;

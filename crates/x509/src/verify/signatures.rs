@@ -24,8 +24,8 @@ impl SignatureCache for () {
     fn put(&self, _: &SpkiHash, _: &Fingerprint, _: bool) {}
 }
 
-/// In-memory cache with a bounded size and two generations. A full young generation becomes the old one, and entries that are used
-/// again move back to the young one. Often used entries therefore stay, at the cost of two lookups, and without an ordered list.
+/// In-memory cache with a bounded size and two generations. When the young generation is full, it becomes the old one. Entries that
+/// are used again move back to the young generation, so frequently used entries stay. This needs two lookups, but no ordered list.
 #[derive(Debug)]
 pub struct MemorySignatureCache {
     generations: Mutex<Generations>,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::{Certificate, DistinguishedName, Fingerprint, ParseError};
 
-/// Set of trust anchors. The number is unlimited, because lookups use hashes.
+/// Set of trust anchors. The number of anchors has no limit, because lookups use hash tables.
 #[derive(Clone, Debug, Default)]
 pub struct TrustStore {
     anchors: Vec<Arc<Certificate>>,
     fingerprints: HashSet<Fingerprint>,
     by_subject: HashMap<Arc<[u8]>, Vec<usize>>,
-    /// Anchors by normalised subject (RFC 5280 section 7.1). Searched second, because issuers usually copy names byte by byte.
+    /// Anchors by normalised subject (RFC 5280 section 7.1). Used only if no exact subject matches, because issuers usually copy
+    /// names byte by byte.
     by_folded_subject: HashMap<Vec<u8>, Vec<usize>>,
 }
 

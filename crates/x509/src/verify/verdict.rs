@@ -142,8 +142,8 @@ impl Verdict {
         }
     }
 
-    /// Returns whether the fault concerns `leaf` itself and [`crate::lint::lint`] also reports it: a usage other than TLS servers,
-    /// or an unknown critical extension. A caller that reports both uses this to avoid a duplicate.
+    /// Returns whether the fault concerns `leaf` itself and is also reported by [`crate::lint::lint`]: a usage other than TLS
+    /// servers, or an unknown critical extension. Callers that report both can use this function to avoid duplicates.
     #[must_use]
     pub fn is_reported_by_lint(&self, leaf: &Certificate) -> bool {
         let Self::Untrusted { reason } = self else { return false };

@@ -329,7 +329,8 @@ impl ProxySettings {
         Ok(self.compiled.get_or_init(|| compiled).clone())
     }
 
-    /// Returns the policy, with its presets.
+    /// Returns the compiled policy. Rejects request rules that inject a credential for an identity, team or tag that the policy
+    /// does not define.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
         let policy = self.policy.compiled()?;
         for (place, inject) in
@@ -398,7 +399,7 @@ mod tests {
         let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
         let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
         settings.check().unwrap();
-        // A second compilation would return no rules.
+        // If the rules were compiled again, the result would be empty.
         settings.rules.clear();
         assert_eq!(settings.clone().request_rules().unwrap().len(), 1);
     }

@@ -7,7 +7,7 @@ use x509::HostOrIp;
 
 use crate::listening::socket;
 
-/// Maximum number of listeners.
+/// Maximum number of `[[proxy.postgresql]]` listeners.
 const LISTENERS_MAX: usize = 100;
 const PORT: u16 = 5432;
 
@@ -23,7 +23,7 @@ pub(crate) struct PostgresqlSettings {
     pub(crate) tls: PostgresqlTls,
 }
 
-/// TLS to a PostgreSQL server.
+/// Use of TLS for connections to a PostgreSQL server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PostgresqlTls {

@@ -85,12 +85,12 @@ impl ProxyRequestSettings {
     }
 }
 
-/// Returns whether the log contains the whole query.
+/// Returns whether the access log contains the query after the path (`whole`), or only the path.
 pub(crate) fn logged_query(whole: bool) -> LoggedQuery {
     if whole { LoggedQuery::Whole } else { LoggedQuery::Omitted }
 }
 
-/// Returns the access log that the setting names.
+/// Returns the destination of the access log: `None` for an empty setting, standard output for `-`, otherwise a file.
 pub(crate) fn access_log(file: &str) -> Option<AccessLog> {
     match file {
         "" => None,

@@ -13,8 +13,8 @@ type Labels = Vec<(String, String)>;
 pub(super) struct Exposition(BTreeMap<(String, Labels), f64>);
 
 impl Exposition {
-    /// Parses OpenMetrics text. Skips all lines except the metrics of the key service. Returns `None` if there are none: then the
-    /// server is not a key service.
+    /// Parses OpenMetrics text. Skips all lines except the metrics of the key service. Returns `None` if the text has no such
+    /// metric, because the server is then not a key service.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let samples = text.lines().filter(|line| line.starts_with(OURS)).filter_map(sample);
         let all: BTreeMap<_, _> = samples.map(|(name, labels, value)| ((name, labels), value)).collect();

@@ -38,8 +38,8 @@ struct LastSample {
 }
 
 impl Monitor {
-    /// Opens the monitor. Returns `None` if `keys.monitor_urls` is empty, unless this process runs a key service itself (`own`) at
-    /// a known address.
+    /// Opens the monitor of the services in `keys.monitor_urls`. If that setting is empty, opens the monitor of this process's own
+    /// key service (`own`), provided that its metrics address is known. Otherwise returns `None`.
     ///
     /// # Errors
     /// An invalid address in `keys.monitor_urls`.

@@ -16,7 +16,7 @@ const SIZE: (u16, u16) = (24, 100);
 /// Utilisation of workers above which queues grow.
 const BUSY: f64 = 0.8;
 
-/// Formats the whole view.
+/// Formats the whole view of `bulla key top`.
 pub(super) fn text(view: &View, paint: Paint, width: Option<u16>) -> String {
     let mut parts = vec![summary(view, paint)];
     let mut add = |rows: usize, shown: Table, missing: usize| {

@@ -29,7 +29,7 @@ pub(crate) struct ServicesArgs {
     urls: Vec<String>,
 }
 
-/// Key services, by their metrics addresses.
+/// Key services, each identified by its metrics address.
 pub(super) struct Services {
     http: reqwest::Client,
     urls: Vec<String>,

@@ -52,7 +52,7 @@ pub(super) struct AgentArgs {
     lifetime: Duration,
 }
 
-/// Users that may connect.
+/// Users that may connect to the agent's socket.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Access {
     /// The user of the agent, and root (mode 0600)

@@ -41,7 +41,7 @@ pub(super) struct VersionsArgs {
     /// Restore these versions
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "destroy")]
     undelete: Vec<u64>,
-    /// Destroy these versions permanently; with the last version the name is removed
+    /// Destroy these versions permanently; destroying the last version also removes the name
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     destroy: Vec<u64>,
     #[command(flatten)]

@@ -239,7 +239,7 @@ impl Lines {
         line.map(Some).map_err(|_| format!("line {} is not a line of an export of this version", self.number))
     }
 
-    /// Reads and verifies the whole file: a head, lines, and an end with their number.
+    /// Reads and verifies the whole file: a head, lines, and an end with the counts of credentials and permissions.
     fn proven(mut self) -> Result<End, String> {
         match self.next()? {
             Some(Line::Export(head)) if head.format == FORMAT => {}
@@ -269,7 +269,7 @@ impl Lines {
     }
 }
 
-/// Result of an import.
+/// Counts and failures of an import.
 #[derive(Default)]
 struct Report {
     read: u64,
@@ -280,7 +280,7 @@ struct Report {
     /// Number of versions that were not imported, because they had expired.
     ended: u64,
     permissions: u64,
-    /// Names of imported certificates that lost the name of their authority.
+    /// Names of imported certificates for which the store refused the name of the signing authority.
     unrelated: Vec<String>,
     failed: Vec<Failure>,
 }
@@ -320,8 +320,8 @@ struct ShownReport<'a> {
 /// Result of the import of one credential.
 enum Fate {
     Unchanged,
-    /// The credential was written. The fields say whether it was new, its number of versions, and whether the name of its
-    /// authority was lost.
+    /// The credential was written. The fields say whether it was new, how many versions were written, and whether the store refused
+    /// the name of its authority.
     Written {
         new: bool,
         versions: u64,

@@ -80,7 +80,7 @@ pub(super) struct RevokeArgs {
     show: Output,
 }
 
-/// Leases to revoke.
+/// The leases to revoke: one lease, the leases of roles, or the leases of a principal.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct LeaseSelection {
@@ -164,7 +164,7 @@ pub(super) struct SetDatabaseArgs {
     /// File with the user's password; - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     password_file: PathBuf,
-    /// Keep the stored password; only if the address and TLS settings stay
+    /// Keep the stored password; allowed only if the address and the TLS settings do not change
     #[arg(long, conflicts_with = "password_file")]
     keep_password: bool,
     /// Encryption of the connection
@@ -173,7 +173,7 @@ pub(super) struct SetDatabaseArgs {
     /// Certificates to trust for this server instead of the system's, PEM
     #[arg(long, value_name = "FILE")]
     roots: Option<PathBuf>,
-    /// The new address is of the same database: existing leases are revoked there
+    /// The new address belongs to the same database, so existing leases are revoked through it
     #[arg(long)]
     same_database: bool,
     #[command(flatten)]
@@ -323,7 +323,7 @@ impl SetDatabaseArgs {
     }
 }
 
-/// Returns the rows of a response without pages.
+/// Fetches `path`, and returns the items of a response without pages.
 async fn items(client: &Client, path: &str) -> Outcome<Vec<Value>> {
     let listing: api::listing::Listing<Value> = client.fetch(path, &()).await?;
     Ok(listing.items)

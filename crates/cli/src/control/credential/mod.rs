@@ -159,7 +159,7 @@ enum GenerateType {
     Ssh,
 }
 
-/// Behaviour if the credential exists.
+/// Behaviour of `generate` if the credential exists.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Mode {
     /// Keep the value, unless it was generated with other parameters

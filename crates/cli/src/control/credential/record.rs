@@ -23,7 +23,7 @@ pub(super) enum Line {
     Credential(Record),
     /// A permission of an actor for a path.
     Permission(Grant),
-    /// The numbers of credentials and permissions. Without this line the export is incomplete.
+    /// The counts of credentials and permissions. Without this line the export is incomplete.
     End(End),
 }
 
@@ -129,7 +129,7 @@ fn settable_value(kind: &str, value: SecretJson) -> SecretJson {
         "user" => fields_of::<UserValue>(parsed, |_| ()),
         "rsa" | "ssh" => fields_of::<KeyPairValue>(parsed, |_| ()),
         "certificate" => fields_of::<CertificateValue>(parsed, |fields| {
-            // If the authority has a name, that credential identifies it.
+            // `Record::signed_by` contains the name of the authority, if it has one.
             fields.ca_name = None;
             // During a rotation an authority has two certificates. The signing one is first.
             if let Some(first) = fields.ca.as_deref().and_then(first_certificate) {
@@ -163,7 +163,7 @@ pub(super) fn certificate_of(value: &SecretJson) -> Option<Certificate> {
     Certificate::parse(&der).ok()
 }
 
-/// A file of CredHub's client.
+/// An export file of CredHub's client.
 #[derive(Deserialize)]
 struct CredHubFile<V> {
     #[serde(alias = "Credentials", bound(deserialize = "V: Deserialize<'de>"))]

@@ -63,7 +63,7 @@ pub(super) struct Failure {
 }
 
 impl Remote {
-    /// Creates a source that reads from the Bulla store of `client`.
+    /// Creates a store to read from: the Bulla store that `client` uses.
     pub(super) fn own(client: &Arc<Client>) -> Self {
         Self { client: Mutex::new(Arc::clone(client)), login: None, lists: true }
     }
@@ -129,7 +129,7 @@ impl Remote {
         Ok(all.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// Returns the credentials of some names, in the order of the names.
+    /// Returns one record or failure per entry, in the order of `entries`.
     pub(super) async fn records(
         &self,
         entries: &[Entry],
@@ -220,7 +220,7 @@ pub(super) fn names_and_ancestors(names: &[Entry]) -> Vec<String> {
 }
 
 impl Entry {
-    /// Builds a record from versions, oldest first.
+    /// Builds a record from the versions of this credential. `versions` must be in order, oldest first.
     fn record(&self, versions: Vec<CredentialView<SecretJson>>) -> Result<Record, String> {
         let kind = versions.first().map(|one| one.version.kind.clone());
         let kind = kind.ok_or("the credential was deleted in the meantime, or you may not read it")?;
@@ -256,7 +256,7 @@ async fn authenticated_client(login: &Login) -> Outcome<Client> {
     Client::at(&login.url, Some(access_token.into()), login.ca_cert.as_deref())
 }
 
-/// Creates a lookup request with one list per name.
+/// Creates a lookup request in which each name is a separate lookup without alternatives.
 pub(super) fn lookup<'a>(names: impl Iterator<Item = &'a str>) -> LookupRequest {
     LookupRequest { lookups: names.map(|name| NameList::One(name.to_owned())).collect() }
 }

@@ -1,4 +1,4 @@
-//! The routes of the credential store, its API's names for option values, and its errors.
+//! Helpers for commands of the credential store: its routes, the API's names of option values, retries at startup, and errors.
 
 use std::time::Duration;
 

@@ -97,7 +97,7 @@ impl GroupBy {
         }
     }
 
-    /// Returns the column of [`Self::expression`].
+    /// Returns the table column that [`Self::expression`] reads.
     pub(super) fn column(self) -> &'static str {
         match self {
             Self::Issuer => "issuer",

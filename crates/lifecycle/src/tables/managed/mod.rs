@@ -37,7 +37,7 @@ use store::states::{JobKind, JobState};
 use db::{BulkStatement, Column, StoreError, Tx, reversed};
 pub use handle::Managed;
 
-/// A certificate to insert.
+/// A managed certificate to insert, with its DNS names and tags.
 #[derive(Clone, Debug)]
 pub struct NewManaged {
     /// The row. The database sets `id` and `revision`.

@@ -68,7 +68,7 @@ pub enum ManagedScope {
     Every(Vec<Self>),
 }
 
-/// Sort key of a page.
+/// Sort key of a page of managed certificates.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ManagedOrder {
     /// Earliest expiry first. Certificates without a version are last.
@@ -82,7 +82,7 @@ pub enum ManagedOrder {
     Issued,
 }
 
-/// Sort direction.
+/// Sort direction of a page of managed certificates.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Direction {
     /// Smallest value first.

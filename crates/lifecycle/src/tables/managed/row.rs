@@ -17,7 +17,7 @@ pub struct ManagedRow {
     pub uuid: Uuid,
     /// Unique name of the certificate.
     pub name: String,
-    /// State of the certificate.
+    /// State of the certificate, such as pending, issuing or active.
     pub state: ManagedState,
     /// Increases with every change.
     pub revision: i64,
@@ -57,7 +57,8 @@ pub struct ManagedRow {
     pub not_after_us: i64,
     /// The version verified as served. `None` if no version was verified.
     pub served: Option<ServedFacts>,
-    /// Time since which a version is not yet deployed to every target, in µs since 1970.
+    /// Time since when a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
+    /// waiting.
     pub undeployed_since_us: Option<i64>,
     /// Time at which a late-deployment notification is due, in µs since 1970. `None` if it was sent, or nothing waits for
     /// deployment.
@@ -86,7 +87,7 @@ pub struct ServedFacts {
 }
 
 impl ManagedRow {
-    /// Returns the end of validity, in µs since 1970: of the served version, or else of the newest version; [`NEVER_ISSUED_US`]
+    /// Returns the end of validity of the served version, or else of the newest version, in µs since 1970. [`NEVER_ISSUED_US`]
     /// before the first version.
     #[must_use]
     pub fn ends_at_us(&self) -> i64 {
@@ -141,7 +142,7 @@ pub struct ManagedView {
 pub struct OpenRun {
     /// Row id of the run.
     pub id: i64,
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: JobState,
     /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,

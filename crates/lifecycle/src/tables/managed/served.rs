@@ -25,7 +25,7 @@ pub struct DeployedVersion {
     pub at_us: i64,
 }
 
-/// Version of a certificate with a chain that scans saw.
+/// A version of a certificate, and the chain with which scans saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedVersion {
     /// Row id of the certificate.

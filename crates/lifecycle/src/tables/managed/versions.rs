@@ -323,7 +323,7 @@ impl Managed<'_> {
         })
     }
 
-    /// Returns the version with this leaf.
+    /// Returns the version whose leaf has this SHA-256.
     ///
     /// # Errors
     /// Database errors.
@@ -422,7 +422,7 @@ pub async fn due_suggestions(
     tx.rows(SUGGESTIONS_DUE, vec![now_us.into(), limit.into()]).await?.into_iter().map(suggestion).collect()
 }
 
-/// Stores suggestions, and replaces the earlier ones.
+/// Stores renewal suggestions, and replaces earlier suggestions for the same certificates.
 ///
 /// # Errors
 /// Database errors.
