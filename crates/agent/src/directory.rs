@@ -70,7 +70,7 @@ pub enum AgentError {
     Store(#[from] StoreError),
 }
 
-/// Dependencies of [`Agents`].
+/// The objects that [`Agents`] needs, such as database, key store, source of jobs and issuer of certificates.
 pub struct AgentsParts {
     /// Database of agents.
     pub store: Store,
@@ -98,7 +98,7 @@ struct DirectoryState {
     presence: Presence,
 }
 
-/// Filter for listing agents.
+/// Filter for listing agents by labels, presence and retirement.
 #[derive(Clone, Debug, Default)]
 pub struct AgentQuery {
     /// Labels that the agents must have.
@@ -110,7 +110,7 @@ pub struct AgentQuery {
 }
 
 impl Agents {
-    /// Creates the directory from its parts. The caller must also run [`Agents::run`].
+    /// Creates the directory of agents. The caller must also run [`Agents::run`].
     #[must_use]
     pub fn new(parts: AgentsParts) -> Self {
         Self(Shared::new(DirectoryState {
@@ -261,7 +261,7 @@ impl Agents {
         tables::Agents::of(self.store()).get(id).await?.ok_or(AgentError::NotFound("agent"))
     }
 
-    /// Lists agents by name.
+    /// Lists agents, sorted by name.
     ///
     /// # Errors
     /// [`AgentError::Invalid`] for too many labels; database errors.
@@ -375,7 +375,7 @@ impl Agents {
         tables::Agents::of(self.store()).group(name).await?.ok_or(AgentError::NotFound("agent group"))
     }
 
-    /// Lists groups by name.
+    /// Lists groups, sorted by name.
     ///
     /// # Errors
     /// Database errors.

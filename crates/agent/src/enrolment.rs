@@ -42,7 +42,7 @@ impl From<StoreError> for EnrolError {
     }
 }
 
-/// Parameters of a new token.
+/// Labels and lifetime of an enrolment token to create.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     /// Labels that the token's agent gets.

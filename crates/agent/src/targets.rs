@@ -47,7 +47,7 @@ impl Agents {
         tables::Agents::of(self.store()).target(id).await?.ok_or(AgentError::NotFound("target"))
     }
 
-    /// Lists targets by name, of one agent or of all.
+    /// Lists the targets of one agent or of all agents, sorted by name.
     ///
     /// # Errors
     /// Database errors.

@@ -1,4 +1,4 @@
-//! Long polls that wait for work.
+//! Long polls of agents that wait for jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use uuid::Uuid;
 
-/// Waiting polls by agent. As many entries as polls in progress, which the listener's connection limit bounds.
+/// Waiting polls by agent. The listener's limit on connections also bounds the number of entries.
 #[derive(Default)]
 pub(super) struct WaitingPolls(Mutex<HashMap<Uuid, Arc<Notify>>>);
 

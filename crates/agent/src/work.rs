@@ -58,7 +58,7 @@ pub struct Enrolment {
     /// Name of the agent. Default: the host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Facts about the host.
+    /// Facts about the host at the time of the enrolment.
     #[serde(default)]
     pub facts: HostFacts,
 }
@@ -73,7 +73,7 @@ pub struct Renewal {
 /// Response to an enrolment or a renewal: id, name and client certificate of the agent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enrolled {
-    /// Id of the agent.
+    /// Id that the server assigned to the agent.
     pub agent: Uuid,
     /// Name of the agent, which differs from the requested name if that name was taken.
     pub name: String,
@@ -107,7 +107,7 @@ pub struct AgentJob {
     pub traceparent: Option<String>,
 }
 
-/// Kinds of jobs.
+/// The work of a job: generate a CSR, or deploy a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
@@ -164,7 +164,7 @@ pub struct AgentTargets {
 /// The CSR that an agent generated for a job.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GeneratedCsr {
-    /// The CSR in PEM.
+    /// PKCS #10 CSR in PEM, signed with the generated key.
     pub csr_pem: String,
 }
 

@@ -45,7 +45,7 @@ const CLAIM_US: i64 = 120_000_000;
 /// Duration of the lease in µs. A crashed node delays alerts by at most this time.
 const LEASE_US: i64 = 30_000_000;
 
-/// Maximum number of attempts for a message. With the waits below they take about a day.
+/// Maximum number of attempts for a message. With the waits below they take about half a day.
 const TRIES_MAX: i64 = 12;
 
 /// The first wait between attempts in µs. It doubles each time, up to [`WAIT_MAX_US`].
@@ -90,7 +90,7 @@ pub enum AlertError {
     Sealed(String),
 }
 
-/// Counts of one round of the alert engine.
+/// Numbers of events, alerts and messages in one round of the alert engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AlertReport {
     /// Number of events read.
@@ -101,7 +101,7 @@ pub struct AlertReport {
     pub escalated: u64,
     /// Number of messages that their channels accepted.
     pub sent: u64,
-    /// Number of failed attempts.
+    /// Number of failed attempts to send a message.
     pub failed: u64,
     /// Number of messages whose last attempt failed.
     pub dead: u64,
@@ -159,7 +159,7 @@ impl std::fmt::Debug for Alerts {
 }
 
 impl Alerts {
-    /// Creates the engine over a store. Nothing runs before [`Alerts::run`] or [`Alerts::round`].
+    /// Creates the engine for the alerts in a store. Nothing runs before [`Alerts::run`] or [`Alerts::round`].
     #[must_use]
     pub fn new(
         store: Store,
@@ -576,8 +576,8 @@ impl Alerts {
         Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
     }
 
-    /// Changes the settings. Scheduled times of thresholds do not change; thresholds that are scheduled later follow the new
-    /// settings.
+    /// Changes the settings. The new settings apply to thresholds that are scheduled later; thresholds that are already scheduled
+    /// keep their times.
     ///
     /// # Errors
     /// [`AlertError::Invalid`].
@@ -587,7 +587,7 @@ impl Alerts {
         self.put_document(SORT_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
     }
 
-    /// Returns the stored rules, by name.
+    /// Returns the stored rules, sorted by name.
     ///
     /// # Errors
     /// Database errors.
@@ -785,8 +785,8 @@ fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
     if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
 }
 
-/// Sends a message, as a span of its certificate's trace. The trace id is the id of a managed certificate, or the beginning of a
-/// discovered certificate's SHA-256.
+/// Sends a message, and records the attempt as a span in the trace of the certificate. The trace id is the id of a managed
+/// certificate, or the beginning of a discovered certificate's SHA-256.
 async fn traced(
     alert: &AlertRow,
     delivery: &AlertDeliveryRow,

@@ -1,4 +1,4 @@
-//! Effects of outbox events on alerts.
+//! Effects of outbox events on alerts: raise or resolve alerts, and start or stop watching an expiry.
 
 use events::{
     CertificateChange, CertificateIssued, CertificateRevoked, Condition, CtLogAlarm, Drift, Event,
@@ -331,12 +331,12 @@ fn watch_run_meanings(subject: &str, run: &WatchRun) -> Vec<AlertEffect> {
     vec![ended(&["watch.failed"]), much, part]
 }
 
-/// Returns attributes with only a name.
+/// Returns attributes that contain only a name and an optional description of the problem.
 fn named(name: &str, detail: Option<&str>) -> Attributes {
     Attributes { name: Some(name.to_owned()), detail: detail.map(str::to_owned), ..Attributes::default() }
 }
 
-/// Returns the attributes of a certificate that a watch found.
+/// Returns the alert attributes of a certificate that a watch found: its ownership, name, issuer and detail.
 fn owned(ownership: &Ownership, name: &str, issuer: &str, detail: &str) -> Attributes {
     Attributes {
         owner: ownership.owner.clone(),
@@ -369,7 +369,7 @@ fn restart_expiry_watch(subject: String, certificate: &ManagedCertificate) -> Ve
     all
 }
 
-/// Watches the expiry of a managed certificate once it has a version: of the served version, else of the newest.
+/// Watches the expiry of a managed certificate that has a version: the expiry of the served version, else of the newest version.
 fn watch(subject: String, certificate: &ManagedCertificate) -> Option<AlertEffect> {
     let served = certificate.served_not_before_us.zip(certificate.served_not_after_us);
     let (not_before_us, not_after_us) = served.or(certificate.not_before_us.zip(certificate.not_after_us))?;

@@ -1,4 +1,4 @@
-//! Messages to channels.
+//! Alert messages, as sent to notification channels.
 
 use serde::Serialize;
 pub use store::states::MessageReason;

@@ -10,8 +10,8 @@ use crate::tables::NO_THRESHOLD_US;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// Days before the expiry. Ignored for certificates that would reach it before two thirds of their lifetime: their renewal is
-    /// not due yet.
+    /// Days before the expiry. Ignored for a certificate that has more than a third of its lifetime left at this threshold, because
+    /// its renewal is not due yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
     /// Remaining fraction of the lifetime, 0 to 1.

@@ -14,7 +14,7 @@ pub fn genesis() -> Fingerprint {
 /// An event with the fields that its hash covers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// Number of the chain.
+    /// Number of the hash chain (shard) that contains the event.
     pub shard: i64,
     /// Position in the chain, from 1.
     pub sequence: i64,

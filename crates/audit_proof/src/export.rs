@@ -28,7 +28,7 @@ struct Export {
     faults: Vec<String>,
 }
 
-/// Results of a walk over an export.
+/// Intermediate results of the verification of an export.
 #[derive(Default)]
 struct Walk {
     /// Positions of the events whose hashes the kept heads contain.
@@ -43,9 +43,9 @@ struct Walk {
     notes: Vec<String>,
 }
 
-/// Verifies every chain and segment of an export, in any order of its events, and finds the kept heads in it. An export of a part
-/// of the log has faults: a chain is proven from its first event. `key` is the expected signing key of the kept heads, a DER
-/// SubjectPublicKeyInfo.
+/// Verifies every chain and segment of an export, in any order of its events, and finds the kept heads in it. An export of only a
+/// part of the log is reported as faulty, because a chain is proven from its first event. `key` is the expected signing key of the
+/// kept heads, a DER SubjectPublicKeyInfo.
 ///
 /// # Errors
 /// The first line that cannot be parsed.

@@ -1,4 +1,4 @@
-//! Heads kept outside the server: signed ones, as a witness stores them, and unsigned ones.
+//! Heads of the audit log that are stored outside the server: signed heads, as a witness stores them, and unsigned heads of chains.
 
 use api::audit::SignedHead;
 use serde::Deserialize;

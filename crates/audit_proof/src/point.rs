@@ -8,7 +8,7 @@ use x509::Fingerprint;
 /// The hash of a chain at one position: `shard:sequence:hash`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ChainPoint {
-    /// Number of the chain.
+    /// Number of the hash chain (shard).
     pub shard: i64,
     /// Position of the event in the chain.
     pub sequence: i64,

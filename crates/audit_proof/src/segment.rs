@@ -37,7 +37,7 @@ pub enum SegmentError {
     /// The chain is broken. No event is sealed.
     #[error("chain {shard}: event {sequence} {what}")]
     Broken {
-        /// Number of the chain.
+        /// Number of the broken hash chain (shard).
         shard: i64,
         /// Position of the event.
         sequence: i64,

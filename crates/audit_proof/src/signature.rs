@@ -7,7 +7,7 @@ use x509::{Fingerprint, PublicKey, verify_signature};
 /// Reason why a signature is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureFault {
-    /// The key with the signature is invalid.
+    /// The member `key` is not a public key.
     #[error("the member `key` is not a public key")]
     Key,
     /// The key did not make the signature.

@@ -24,8 +24,8 @@ const SPREAD: f64 = 0.2;
 /// Bytes of an entry in addition to its value.
 const ENTRY_OCTETS: usize = 512;
 
-/// Divisor of the memory for values. The quotient is the additional memory for names without a credential. Lookups of such names
-/// therefore evict no value.
+/// The cache of missing names may use this fraction (1/4) of the memory limit for values, in addition to that limit. Lookups of
+/// missing names therefore evict no value.
 const ABSENT_PART: u64 = 4;
 
 /// Time for which an entry is fresh while the stream of changes is unbroken.
@@ -248,9 +248,8 @@ impl Cache {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// Returns the number of the last change of any of these names. If changes have been forgotten, returns at least their number,
-    /// rounded up to a multiple of `CHANGES_MAX`. A change of these names therefore always alters the result, and changes of other
-    /// names rarely do.
+    /// Returns a number that changes whenever one of these names changes: the number of the last change of any of them. Because old
+    /// changes are forgotten, the number may also change with other names, about once in `CHANGES_MAX` changes.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
@@ -428,7 +427,7 @@ impl RecentChanges {
 }
 
 impl StreamGap {
-    /// Returns the time before which a value must have been requested to be invalid at `now`; `None` if no value is invalid.
+    /// Returns a time: values that were requested before this time are invalid at `now`. `None` if no value is invalid.
     fn invalid_before(&self, now: Instant) -> Option<Instant> {
         if now >= self.from { Some(self.asked_before) } else { self.settled }
     }

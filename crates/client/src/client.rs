@@ -26,7 +26,7 @@ use crate::{Credential, Error, Name, Stats};
 /// Interval of checks whether the stream of changes has begun, when an agent starts.
 const FOLLOWED_POLL: Duration = Duration::from_millis(20);
 
-/// Options of a new client.
+/// Builder of a [`Client`]: address, trusted certificates, authentication and cache limits.
 pub struct Builder {
     url: String,
     roots: Option<Vec<u8>>,
@@ -115,8 +115,8 @@ impl fmt::Debug for Builder {
 #[derive(Clone)]
 pub struct Client(Arc<ClientState>);
 
-/// A list of names, and the last change of any of them. A request after a change does not share a request that was sent before the
-/// change.
+/// Key of a shared request: its names, and the number of the last change of any of them. A request after a change therefore does
+/// not share a request that was sent before the change.
 type Flight = (Arc<[Name]>, u64);
 
 struct ClientState {
@@ -237,7 +237,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the counters of this client.
+    /// Returns the counters of connections, requests, logins, cache lookups and changes since the client was built.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.transport.counters.snapshot()

@@ -1,4 +1,4 @@
-//! Errors of the client.
+//! Errors of the credential store client.
 
 /// The reason why a credential is not available. Cheap to clone, because all waiting callers get it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -12,9 +12,9 @@ pub enum Error {
     /// The store rejected the request.
     #[error("the credential store refused the request ({status}): {text}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status of the store's response.
         status: u16,
-        /// The store's message.
+        /// Error message in the store's response.
         text: String,
     },
     /// The credential does not exist, or this client may not read it. The store does not distinguish the two cases.

@@ -17,11 +17,11 @@ const LEASES: &str = "/api/v1/leases";
 /// A new lease, with the user that was created for it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NewLease {
-    /// ID of the lease.
+    /// ID of the lease, for its renewal and revocation.
     pub id: Uuid,
-    /// Name of the user.
+    /// Name of the user that was created for the lease.
     pub username: String,
-    /// Password of the user.
+    /// Password of the user that was created for the lease.
     pub password: Secret,
     /// Creation time, by the clock of the store.
     pub created_at: Timestamp,

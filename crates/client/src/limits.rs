@@ -1,4 +1,4 @@
-//! Limits of the cache.
+//! Lifetimes and sizes of the credential cache, and the deadline of lookups.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ use crate::transport::{Pool, StoreRequest, jitter, wiped};
 const USED: f64 = 0.9;
 /// Maximum random part by which the time of use is shortened, so that clients that started together do not log in together.
 const SPREAD: f64 = 0.1;
-/// Divisor of the time of use. In the last part of this time, a new token is requested while the old token is still used.
+/// A new token is requested in the last 1/`PARTS_LEFT` (a fifth) of the time for which the old token is used.
 const PARTS_LEFT: u32 = 5;
 /// Time for which a refused login is not retried, because the store delays repeated failures.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ const ENDED: [&str; 2] = ["access_token_expired", "invalid_token"];
 
 pub(crate) type Token = Arc<Secret>;
 
-/// How a client gets the token of its requests.
+/// Source of the token that a client's requests contain.
 pub(crate) enum Login {
     /// No token: the client authenticates with a client certificate, or not at all.
     None,

@@ -1,4 +1,4 @@
-//! Counters of a client.
+//! Counters of a credential store client: connections, requests, logins, cache lookups and changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -25,10 +25,10 @@ coded::named! {
     /// The mode of an object lock: which accounts may remove the lock.
     #[derive(Default)]
     pub enum LockMode: "mode of an object lock" {
-        /// No account, before its end.
+        /// No account can remove the lock before it expires.
         #[default]
         Compliance => "compliance",
-        /// Accounts with the permission `s3:BypassGovernanceRetention`.
+        /// Accounts with the permission `s3:BypassGovernanceRetention` can remove the lock.
         Governance => "governance",
     }
 }

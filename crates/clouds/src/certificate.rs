@@ -1,4 +1,4 @@
-//! Certificates as clouds and clusters list them.
+//! Certificates and their resources, as the APIs of clouds and clusters list them.
 
 use std::sync::Arc;
 

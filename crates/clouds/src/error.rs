@@ -1,4 +1,4 @@
-//! Errors of listing a source or a part of it.
+//! Errors of listing the certificates of a source or of a part of it.
 
 use outbound::pool::CallError;
 
@@ -16,7 +16,7 @@ pub enum SourceError {
     Denied {
         /// Name of the API operation.
         operation: &'static str,
-        /// The error of the provider.
+        /// Error code and message of the provider.
         answer: ApiError,
     },
     /// The provider returned an error, after retries if the error could be temporary.
@@ -24,7 +24,7 @@ pub enum SourceError {
     Failed {
         /// Name of the API operation.
         operation: &'static str,
-        /// The error of the provider.
+        /// Error code and message of the provider.
         answer: ApiError,
     },
     /// The provider's quota is too low for the listing. Operator: allow more time or lower the rates.

@@ -1,4 +1,4 @@
-//! Events of a listing.
+//! Events that a listing of cloud certificates sends.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::tags::Tags;
 /// An event of a listing: certificates, or the end of a source.
 #[derive(Debug)]
 pub enum Event {
-    /// A batch of certificates.
+    /// A batch of certificates that the source lists.
     Certificates {
         /// Name of the source, such as `aws/123456789012`.
         source: Arc<str>,

@@ -24,7 +24,7 @@ const IN_FLIGHT_DEFAULT_MAX: usize = 2_048;
 /// Default maximum of concurrent calls to clouds, out of all connections: five AWS regions with 32 calls each, and about as many
 /// for others.
 const CLOUDS_DEFAULT_MAX: usize = 256;
-/// Maximum number of pools (accounts times regions), a few hundred bytes each. Servers beyond this number share one pool.
+/// Maximum number of pools (accounts times regions). A pool uses a few hundred bytes. Servers beyond this number share one pool.
 const POOLS_MAX: usize = 16_384;
 /// Timeout of one call. A page of a slow provider takes two seconds; without a timeout, a hanging call would never end.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
@@ -63,9 +63,9 @@ pub struct ProviderSettings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct OperationRateLimit {
-    /// Requests per second.
+    /// Maximum requests per second, if limited.
     pub per_second: Option<u32>,
-    /// Requests per minute.
+    /// Maximum requests per minute, if limited.
     pub per_minute: Option<u32>,
     /// Maximum burst after an idle period; default 1. Any second (or minute) may have this many requests in addition to the rate.
     pub burst: Option<u32>,
@@ -85,7 +85,7 @@ pub struct Machine {
 pub struct Database {
     /// Maximum connections that this process opens. Each needs a file descriptor.
     pub connections: usize,
-    /// Connections that the server allows for ordinary users; `None`: there is no server.
+    /// Connections that the server allows for ordinary users. `None` for a database without a server.
     pub connections_max: Option<usize>,
 }
 
@@ -176,7 +176,7 @@ pub enum PoolsError {
     /// The operation is not known. Operator: the message lists the known operations.
     #[error("unknown operation {operation:?} of {provider}; known operations: {known}")]
     UnknownOperation {
-        /// The provider of the operation.
+        /// Provider whose settings contain the operation.
         provider: Provider,
         /// Operation name as configured.
         operation: String,
@@ -186,7 +186,7 @@ pub enum PoolsError {
 }
 
 impl PoolsError {
-    /// Returns a hint for the operator.
+    /// Returns how the operator can correct the error.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -360,8 +360,8 @@ impl From<OperationRateLimit> for Pace {
     }
 }
 
-/// Pools of all providers, created on demand. Create this value once: it stores what the pools learn from throttling responses.
-/// Clones share everything.
+/// Pools of all providers, created on demand. Create this value only once per process, because it stores the rates that the pools
+/// learned from throttling responses. Clones share everything.
 #[derive(Clone)]
 pub struct Pools(Shared<PoolSet>);
 

@@ -1,4 +1,5 @@
-//! Settings of the accounts, subscriptions, projects and clusters to list. They do not depend on the providers in the build.
+//! Settings of the accounts, subscriptions, projects and clusters to list. The settings are the same in builds without some
+//! providers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub struct CloudSettings {
     pub pools: PoolSettings,
 }
 
-/// An AWS account to list.
+/// An AWS account whose certificates are listed.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct AwsAccount {
@@ -54,7 +55,7 @@ pub struct AwsAccount {
     pub regions: Vec<String>,
 }
 
-/// An Azure subscription to list.
+/// An Azure subscription whose certificates are listed.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct AzureSubscription {
@@ -65,7 +66,7 @@ pub struct AzureSubscription {
     pub vaults: Vec<String>,
 }
 
-/// A Google Cloud project to list.
+/// A Google Cloud project whose certificates are listed.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct GcpProject {
@@ -73,7 +74,7 @@ pub struct GcpProject {
     pub project: String,
 }
 
-/// A Kubernetes cluster to list.
+/// A Kubernetes cluster whose certificates are listed.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesCluster {
@@ -127,8 +128,8 @@ impl CloudSettings {
         aws.chain(azure).chain(gcp).chain(kubernetes).collect()
     }
 
-    /// Resolves `wanted` to source names: a source name means itself, `aws`, `azure`, `gcp` or `kubernetes` for all sources of
-    /// the provider, `all` for every source.
+    /// Resolves `wanted` to source names. Each value is a source name, a provider (`aws`, `azure`, `gcp` or `kubernetes`) for all
+    /// of the provider's sources, or `all`.
     ///
     /// # Errors
     /// [`SourceError::Configuration`] when a value matches no source; the message lists the known names.

@@ -1,4 +1,4 @@
-//! The trait of certificate sources.
+//! The trait of accounts and clusters whose certificates can be listed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::SourceError;
 use crate::provider::Provider;
 use crate::sink::Sink;
 
-/// One account, subscription, project or cluster.
+/// One account, subscription, project or cluster whose certificates can be listed.
 pub trait CloudSource: Send + Sync {
     /// Returns the name of the source, the same in every run: `aws/123456789012`, `azure/SUBSCRIPTION`, `gcp/PROJECT`,
     /// `kubernetes/CLUSTER`. The key of its [`State`](crate::State).

@@ -106,8 +106,9 @@ impl State {
 
     /// Returns the state after a listing that found `seen`, and the resources that are gone.
     ///
-    /// A resource is gone if its part was listed completely and did not contain it. It is also gone if the source was listed
-    /// completely (`whole`) and the part no longer exists. Resources that could not be listed keep their previous state.
+    /// A resource is gone if its part was listed completely and did not contain the resource. A resource is also gone if the source
+    /// was listed completely (`whole`) and the resource's part no longer exists. Resources that could not be listed keep their
+    /// previous state.
     pub(super) fn after(
         &self,
         seen: BTreeMap<CloudResource, KnownCertificate>,

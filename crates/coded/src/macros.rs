@@ -1,4 +1,4 @@
-//! The macros `named!` and `coded!`.
+//! The macros `named!` and `coded!`, which declare enums whose values have names, or names and codes.
 
 /// Declares an enum whose values have names: `pub enum Kind: "noun for errors" { Variant => "name", … }`.
 ///

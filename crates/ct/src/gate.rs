@@ -29,7 +29,7 @@ struct State {
     /// such as an hour.
     closed_until_us: i64,
     failures: u32,
-    /// Time of the last counted failure. Failures of requests that were sent before it count as the same failure, because
+    /// Time of the last counted failure. Failures of requests that were sent before this time count as the same failure, because
     /// requests run concurrently.
     failed_at_us: i64,
 }

@@ -28,7 +28,7 @@ pub struct LogList {
 /// A static-ct log, which publishes its entries as tiles.
 #[derive(Clone, Debug)]
 pub struct TiledLog {
-    /// Name of the operator.
+    /// Name of the log's operator.
     pub operator: String,
     /// Human-readable description of the log.
     pub description: String,

@@ -2,8 +2,8 @@
 //! clients.
 //!
 //! The parser walks subject and every subjectAltName extension, without allocation. After a parse error, the bytes are searched for
-//! the object identifiers of commonName and subjectAltName, and the values after them are read as far as possible. The code never
-//! panics, and its work is bounded by the length of the input.
+//! the object identifiers of commonName and subjectAltName. The values after these identifiers are read as far as possible. The
+//! code never panics, and its work is bounded by the length of the input.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Limits of a [`Batcher`].
+/// Maximum batch size, queue length and concurrency of a [`Batcher`].
 #[derive(Clone, Copy, Debug)]
 pub struct BatcherOptions {
     /// Maximum number of items in one batch, which is one transaction.
@@ -53,8 +53,8 @@ impl<I, O> std::fmt::Debug for Batcher<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts the task that collects items; metrics count it as `kind`. The task ends when the last clone is dropped. `run` returns
-    /// one output for each input, in order.
+    /// Starts the task that collects items; `kind` is its name in metrics. The task ends when the last clone of the batcher is
+    /// dropped. `run` returns one output for each input, in order.
     pub fn new(
         kind: &'static str,
         options: BatcherOptions,

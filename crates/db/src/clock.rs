@@ -1,4 +1,4 @@
-//! The source of time.
+//! Source of the current time: the system's clock, or a manual clock for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

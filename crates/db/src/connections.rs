@@ -45,7 +45,8 @@ impl Database {
         Ok(Connections { ours, servers: servers(self.row(CONNECTIONS_MAX, Vec::new()).await?)? })
     }
 
-    /// Same as [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
+    /// Returns the same limits as [`Database::connections`], for a database that this process has not opened. Uses one connection,
+    /// and creates or changes nothing.
     ///
     /// # Errors
     /// Database errors.

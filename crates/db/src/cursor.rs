@@ -14,7 +14,8 @@ const CURSOR_CHARS_MAX: usize = 16 * 1024;
 
 /// Start of the next page of a listing. Opaque: store it as text and pass it to the same listing.
 ///
-/// A cursor contains the key of the last returned row, not a row count. So rows inserted meanwhile neither repeat nor hide others.
+/// A cursor contains the key of the last returned row, not a row count. So rows that are inserted between two pages neither repeat
+/// nor hide other rows.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Cursor(String);
 

@@ -90,7 +90,7 @@ impl Database {
         }
     }
 
-    /// Returns the first row of a point read.
+    /// Executes a statement that finds rows by an index, and returns the first row.
     ///
     /// # Errors
     /// Database errors.

@@ -103,7 +103,7 @@ pub enum StoreError {
     /// The scan does not exist. Caller: start the scan first, or check its id.
     #[error("unknown scan {0}: `bulla inventory scans` lists the known scans")]
     UnknownScan(Uuid),
-    /// The observations were removed by the retention. Caller: ask for a later time or newer scans.
+    /// The requested observations were pruned. Caller: request a later time or newer scans.
     #[error("{0}")]
     Pruned(String),
     /// The fingerprint is not hexadecimal.

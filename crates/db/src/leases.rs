@@ -49,7 +49,7 @@ impl Database {
         Ok(taken == 1)
     }
 
-    /// Returns the leases that are held at `now_us`, by name; at most a thousand.
+    /// Returns the leases that are held at `now_us`, sorted by name; at most a thousand.
     ///
     /// # Errors
     /// Database errors.

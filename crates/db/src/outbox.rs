@@ -29,9 +29,9 @@ pub struct OutboxRow {
     pub place: OutboxPlace,
     /// Time of the event, µs.
     pub at_us: i64,
-    /// See [`NewEvent::kind`].
+    /// Kind as noun and past tense: `certificate.issued`.
     pub kind: String,
-    /// See [`NewEvent::subject`].
+    /// Subject of the event: `certificate/UUID`.
     pub subject: String,
     /// Further data as JSON.
     pub body: String,
@@ -42,7 +42,7 @@ pub struct OutboxRow {
 pub struct OutboxPlace {
     /// Transaction id on PostgreSQL. 0 on SQLite, which has only one writer.
     pub transaction: i64,
-    /// Row id.
+    /// Row id of the event in the outbox.
     pub id: i64,
 }
 
@@ -145,8 +145,8 @@ impl Database {
         self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
-    /// Returns the last position that is before every open transaction. Unlike [`Self::outbox_end`], events of transactions that
-    /// are open now come after it, even if a later transaction is already committed.
+    /// Returns the last position that is before every open transaction. Events of transactions that are open now get later
+    /// positions, even if a later transaction is already committed. [`Self::outbox_end`] does not guarantee this.
     ///
     /// # Errors
     /// Database errors.

@@ -46,8 +46,9 @@ pub fn key_or(after: Option<&Cursor>, listing: &str, first: &[Value]) -> Result<
     after.map_or_else(|| Ok(first.to_vec()), |cursor| cursor.key(listing, first))
 }
 
-/// Reads a page of the rows that a caller may see, in pages of all rows. Neither the rows nor the cursor reveal whether there are rows
-/// that the caller may not see: the cursor is after the last row of the page, and only if another visible row follows.
+/// Reads a page of only the rows that a caller may see. `read` returns pages of all rows. Neither the page nor its cursor reveals
+/// whether there are rows that the caller may not see: the cursor is after the last row of the page, and is present only if another
+/// visible row follows.
 ///
 /// Exception: after [`VISIBLE_ROWS_READ_MAX`] rows, the page ends early. See [`VisiblePage::is_cursor_secret`].
 ///

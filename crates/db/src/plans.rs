@@ -1,4 +1,4 @@
-//! Checks over the statements of all modules, for tests: the database accepts each statement, and none scans a large table.
+//! Checks of the statements of all modules, for tests: the database accepts each statement, and none scans a large table.
 
 use futures_util::FutureExt;
 

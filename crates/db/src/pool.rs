@@ -1,6 +1,6 @@
 //! Current use of connections to the database.
 
-/// Use of one resource that database calls wait for.
+/// Current use of one connection pool, or of the SQLite writer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PoolUse {
     /// `readers`, `writers` or `replica`: connections. On SQLite, `writers` counts calls that wait for the single writer.

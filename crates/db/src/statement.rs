@@ -38,7 +38,8 @@ pub struct ModuleStatements {
 }
 
 impl ModuleStatements {
-    /// Creates a list without statements for a single database and without composed ones.
+    /// Creates a list from statements for both databases and bulk statements. The lists for a single database and for composed
+    /// statements are empty.
     #[must_use]
     pub const fn of(both: &'static [&'static str], bulks: &'static [&'static BulkStatement]) -> Self {
         Self { both, sqlite: &[], postgres: &[], bulks, composed: Vec::new }

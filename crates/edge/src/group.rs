@@ -101,7 +101,7 @@ pub(super) struct Server {
 /// Health state of a server.
 #[derive(Clone, Debug)]
 struct State {
-    /// Whether the server is up, by health checks.
+    /// Whether the server is up according to its health checks.
     is_up: bool,
     /// Number of consecutive checks that contradict `is_up`.
     contrary: u32,

@@ -1,4 +1,4 @@
-//! Metrics of the terminator.
+//! Metrics of the TLS terminator: handshakes, connections, requests, servers and certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Handshake {
     }
 }
 
-/// Outcome of a connection.
+/// Outcome of a connection, as a metric label.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     /// Both sides closed the connection normally.

@@ -27,7 +27,7 @@ pub enum StateError {
     /// The file is corrupt, or another program wrote it.
     #[error("{path} cannot be parsed: {reason}")]
     Corrupt {
-        /// Path of the file.
+        /// Path of the corrupt file.
         path: PathBuf,
         /// The error of the parser.
         reason: String,
@@ -49,7 +49,7 @@ pub fn make_folder(path: &Path) -> Result<(), StateError> {
         .map_err(|error| failed(path, "create the folder", &error))
 }
 
-/// Extension of a file until it is completely written. Such files left by a crash are removed.
+/// Extension of a file until it is completely written. A file with this extension that a crash left behind is removed.
 pub const STAGED: &str = "new";
 
 /// Writes a file that only its owner may read, atomically and synced to disk.

@@ -39,13 +39,13 @@ pub struct AcmeAccountRevoked {}
 pub struct AcmeOrderCompleted {
     /// The issued certificate's id.
     pub certificate: Uuid,
-    /// The account's id.
+    /// ID of the ACME account that placed the order.
     pub account: Uuid,
 }
 
 /// Issuance for an ACME order was refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AcmeOrderRefused {
-    /// The account's id.
+    /// ID of the ACME account that placed the order.
     pub account: Uuid,
 }

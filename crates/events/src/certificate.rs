@@ -38,7 +38,7 @@ pub struct ManagedCertificate {
     pub served_not_after_us: Option<i64>,
 }
 
-/// The served version of a managed certificate changed. Of several served versions the one that expires first counts.
+/// The served version of a managed certificate changed. If several versions are served, the one that expires first counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateServed {
     /// The managed certificate that the event is about.
@@ -64,7 +64,7 @@ pub struct CertificateDeploymentLate {
 /// The run of a managed certificate that an event belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// The run's id.
+    /// ID of the run, which is a job in the API.
     pub job: Uuid,
     /// Reason for the run, such as `planned`.
     pub reason: String,
@@ -111,9 +111,9 @@ pub struct CertificateRejected {
     /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The approval's id.
+    /// ID of the rejected or expired approval.
     pub approval: Uuid,
-    /// The run's id.
+    /// ID of the run, which is a job in the API.
     pub job: Uuid,
     /// Actor that requested the run.
     pub requested_by: String,
@@ -205,7 +205,7 @@ pub struct IssuedVersion {
 /// A certificate that the internal CA signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IssuedByAuthority {
-    /// The CA's id.
+    /// ID of the CA that signed the certificate.
     pub ca: Uuid,
     /// Name of the profile. Empty without a profile.
     pub profile: String,
@@ -257,7 +257,7 @@ pub enum RevocationOrigin {
 /// A call revoked certificates at the internal CA.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RevokedByAuthority {
-    /// The revocation's id.
+    /// ID of the revocation, common to all certificates of the call.
     pub action: Uuid,
     /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
     pub reason: String,
@@ -271,7 +271,7 @@ pub struct CertificateRevocationFailed {
     /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The run's id.
+    /// ID of the run, which is a job in the API.
     pub job: Uuid,
     /// Error message of the failed attempt.
     pub error: String,
@@ -282,7 +282,7 @@ pub struct CertificateRevocationFailed {
 /// A watch found a certificate that is not managed. Its expiry is watched from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFound {
-    /// The certificate and the watch that found it. `name` is the name of the certificate.
+    /// The certificate and the watch that found it. In this event, `name` is the name of the certificate, not of an endpoint.
     #[serde(flatten)]
     pub found: EndpointCertificate,
     /// The endpoint that serves the certificate, or the resource that contains it.

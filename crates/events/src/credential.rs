@@ -6,7 +6,7 @@ use uuid::Uuid;
 /// A credential changed or was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CredentialChange {
-    /// The credential's path.
+    /// Path of the changed or deleted credential.
     pub name: String,
     /// Actor that changed the credential, in the notation of the audit log.
     pub by: String,

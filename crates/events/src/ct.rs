@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct CtIssuance {
     /// The watched domain; `None` when it is no longer watched.
     pub name: Option<String>,
-    /// The issuer's name.
+    /// Name of the CA that issued the certificate.
     pub issuer: String,
     /// Serial number in hexadecimal. Empty when it cannot be parsed.
     pub serial: String,
@@ -36,7 +36,7 @@ pub enum CtIssuanceExpected {
     Decided(CtIssuanceDecision),
 }
 
-/// Kind of an inconsistency of a CT log.
+/// Inconsistency of a CT log, such as a fork or a rollback.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CtLogAlarm {
@@ -55,7 +55,7 @@ pub enum CtLogAlarm {
 pub struct CtLogInconsistent {
     /// The log's description.
     pub name: String,
-    /// The log's operator.
+    /// Name of the organization that operates the log.
     pub operator: String,
     /// Kind of the inconsistency, such as a fork or a rollback.
     pub alarm: CtLogAlarm,
@@ -78,7 +78,7 @@ pub enum CtLogConsistent {
 pub struct CtLogRecovered {
     /// The log's description.
     pub name: String,
-    /// The log's operator.
+    /// Name of the organization that operates the log.
     pub operator: String,
     /// Always `None`. The body has the same members as [`CtLogInconsistent`].
     pub alarm: Option<CtLogAlarm>,

@@ -5,16 +5,16 @@ use x509::Fingerprint;
 
 use crate::ownership::Ownership;
 
-/// A certificate at an endpoint, as a watch saw it.
+/// A certificate that a watch found at an endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointCertificate {
     /// The endpoint as text, such as `www.example.org:443`.
     pub name: String,
-    /// The watch's name.
+    /// Name of the watch that probed the endpoint.
     pub watch: String,
     /// The watch's group. May be empty.
     pub group: String,
-    /// The issuer's name.
+    /// Name of the certificate's issuer.
     pub issuer: String,
     /// SHA-256 of the certificate.
     pub certificate: Fingerprint,

@@ -18,14 +18,14 @@ pub const ACCESS: &str = "access";
 /// Kind of the event by which an agent reports a changed or deleted credential.
 pub const CREDENTIAL_CHANGED: &str = "credential.changed";
 
-/// The start of a stream.
+/// First event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// Whether the stream continues without a gap after the client's last event.
     pub resumed: bool,
 }
 
-/// The reader's access. The first one in a stream says that changes of access will be reported.
+/// An event about the reader's access. The first one in a stream announces that changes of access will be reported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Access {
     /// Whether the access may have changed. Cached values are then invalid.
@@ -44,7 +44,7 @@ pub struct Lagged {
 pub struct CredentialNews {
     /// Time of the change, RFC 3339.
     pub at: String,
-    /// The credential's path.
+    /// Path of the changed or deleted credential.
     pub name: String,
     /// The type of the new version; `None` when there is no new version.
     #[serde(rename = "type")]

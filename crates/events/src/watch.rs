@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// A run of a watch finished or failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchRun {
-    /// The watch's name.
+    /// Name of the watch that ran.
     pub name: String,
     /// The watch's group. May be empty.
     pub group: String,
@@ -23,11 +23,11 @@ pub struct WatchRun {
 /// Counters of a watch run: endpoints, certificates, findings and listing errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchCounts {
-    /// Number of endpoints.
+    /// Number of stored observations of endpoints and of certificates in clouds.
     pub endpoints: u64,
     /// Number of endpoints that responded.
     pub answered: u64,
-    /// Number of changed endpoints.
+    /// Number of endpoints that this run observed as changed.
     pub changed: u64,
     /// Number of certificates seen for the first time.
     pub new_certificates: u64,
@@ -35,7 +35,7 @@ pub struct WatchCounts {
     pub worst_findings: BTreeMap<String, u64>,
     /// Number of events left for later runs, because this run reached its limit.
     pub untold: u64,
-    /// Number of parts of the run.
+    /// Number of parts into which the run was split; 1 if it was not split.
     pub parts: u64,
     /// Number of clouds and clusters that could not be listed completely.
     pub not_listed: u64,
@@ -48,6 +48,6 @@ pub struct WatchCounts {
 /// A watch was removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchRemoved {
-    /// The watch's name.
+    /// Name of the removed watch.
     pub name: String,
 }

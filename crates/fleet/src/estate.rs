@@ -85,7 +85,7 @@ pub(crate) struct Ports {
 struct Group {
     kind: &'static Kind,
     names: Vec<String>,
-    /// See [`crate::kind::Leaf::from_days`].
+    /// Days from the start of the fleet to the start of the validity; negative in the past.
     from_days: i64,
 }
 
@@ -256,8 +256,8 @@ fn groups(plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// Divides the plan's endpoints among the kinds by weight: `dead_fraction` of them among the dead kinds, the rest among the `alive`
-/// ones. With `every`, each kind has at least one.
+/// Divides the plan's endpoints among the kinds by weight. The dead kinds get `dead_fraction` of the endpoints; the kinds that
+/// `alive` accepts get the rest. With `every`, each kind has at least one.
 fn counts(plan: &Plan, alive: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'static Kind, usize)> {
     let share = plan.dead_fraction.clamp(0.0, 1.0);
     let is_dead = |kind: &Kind| kind.family == Family::Dead;

@@ -55,7 +55,7 @@ impl Authority {
         Ok(Self { certificate, name: common_name(Some(name)), key })
     }
 
-    /// Creates an intermediate CA signed by this one.
+    /// Creates an intermediate CA that is signed by this CA.
     pub(crate) fn below(
         &self,
         name: &str,

@@ -113,7 +113,7 @@ pub(crate) enum Naming {
     CommonNameOnly,
     /// A common name of more than 64 characters.
     LongCommonName,
-    /// The host's name and 99 more.
+    /// The host's name and 99 other names.
     Hundred,
     /// The IP address; the target is the address, too.
     Address,

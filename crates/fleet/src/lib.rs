@@ -146,7 +146,7 @@ impl Fleet {
         self.truth.clone()
     }
 
-    /// Returns the counters of all servers.
+    /// Returns the counters of all TLS and DNS servers since the start of the fleet.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.tally.counters(self.questions.counts())

@@ -40,7 +40,7 @@ pub struct RevokingAuthority {
 pub struct TestLeafSpec {
     /// Content bytes of the serial number; `None`: random.
     pub serial: Option<Vec<u8>>,
-    /// The dNSName.
+    /// Host name in the subject alternative name (dNSName).
     pub name: String,
     /// First second of validity.
     pub not_before: UnixTime,

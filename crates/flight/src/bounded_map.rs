@@ -1,4 +1,4 @@
-//! A bounded concurrent map.
+//! A concurrent map with a maximum total weight, whose entries may expire.
 
 use std::any::Any;
 use std::fmt;
@@ -129,7 +129,7 @@ where
         self.values.contains(self.key_ref(key))
     }
 
-    /// Sets the value of `key`.
+    /// Stores a value for `key`, and replaces an earlier value.
     pub fn insert(&self, key: K, value: V) {
         self.values.insert(self.owned_key(key), Arc::new(value));
     }
@@ -212,8 +212,8 @@ where
         }
     }
 
-    /// Replaces the value of `key` by the result of `change` for the old value, and returns the new one. Concurrent changes of one
-    /// key run one after the other.
+    /// Replaces the value of `key` by the result of `change` for the old value, and returns the new value. Concurrent changes of
+    /// one key run one after the other.
     pub fn upsert_with(&self, key: K, change: impl FnOnce(Option<V>) -> V) -> V {
         let change =
             |before: Option<AnyValue>| Arc::new(change(before.map(|before| typed(&before)))) as AnyValue;

@@ -23,7 +23,7 @@ pub struct Fresh<V> {
     pub lifetime: Duration,
 }
 
-/// A failure and how long it is cached. Zero: it is not cached.
+/// A failure and how long it is cached. With a lifetime of zero, the failure is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failed<E> {
     /// The error that waiters get.
@@ -50,7 +50,7 @@ impl<V, E> Cached<V, E> {
         now < self.until
     }
 
-    /// Returns whether less than one part in `parts` of its lifetime remains at `now`: time to prefetch.
+    /// Returns whether less than 1/`parts` of the entry's lifetime remains at `now`, so that the entry should be prefetched.
     #[must_use]
     pub fn expires_soon(&self, now: Instant, parts: u32) -> bool {
         let life = self.until.saturating_duration_since(self.since);
@@ -58,7 +58,7 @@ impl<V, E> Cached<V, E> {
     }
 }
 
-/// Counters since the cache was created.
+/// Counters of cache lookups since the cache was created: hits, misses and joined calls.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Calls answered from the cache, including cached failures.
@@ -199,7 +199,7 @@ where
         self.0.values.invalidate(key);
     }
 
-    /// Returns the counters since the cache was created.
+    /// Returns the counters of hits, misses and joined calls since the cache was created.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let counters = &self.0.counters;

@@ -1,4 +1,4 @@
-//! The accept loop.
+//! The accept loop: accepts connections while slots are free, and serves each in its own task.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
         drop((stream, reason));
     }
 
-    /// Records that a connection was closed while it was silent, for another one.
+    /// Records that a silent connection was closed to free its slot for another connection.
     fn evicted(&self) {}
 
     /// Records that a connection was aborted at the end of the shutdown's grace period.
@@ -127,7 +127,7 @@ impl Acceptor {
         }
     }
 
-    /// Accepts the next connection. Returns it with its slot, if it got one.
+    /// Accepts the next connection, and takes a slot for it. Returns `None` if `accept` failed or the connection got no slot.
     async fn accept<L: Listener, H: ConnectionHandler<L>>(
         &self,
         listener: &L,

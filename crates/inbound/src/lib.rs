@@ -43,7 +43,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     reserved::socket(address)?.listen(WAITING_MAX)
 }
 
-/// Default share of a listener's slots for one address, as a divisor: one eighth, so that seven addresses cannot take all slots.
+/// By default, one address may use 1/`ADDRESS_SHARE_PARTS` (an eighth) of a listener's slots, so that seven addresses cannot take
+/// all slots.
 const ADDRESS_SHARE_PARTS: usize = 8;
 
 /// Returns how many of a listener's `connections_max` slots one address (of IPv6, one /64) may have by default: an eighth.

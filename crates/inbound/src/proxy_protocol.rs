@@ -34,7 +34,7 @@ pub enum Statement {
     Local,
     /// The proxy knows no IP address of the client.
     Unknown,
-    /// The client's address.
+    /// The proxy stated the client's address.
     Client(SocketAddr),
 }
 

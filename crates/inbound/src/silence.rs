@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// The silent connections of a limit, in order of arrival. There are at most as many as slots.
 #[derive(Clone, Debug)]
 pub(crate) struct SilentConnections {
-    /// Maximum silent connections of one network. An additional one evicts the network's oldest.
+    /// Maximum silent connections of one network. An additional silent connection evicts the oldest one of the network.
     of_network_max: usize,
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -98,7 +98,7 @@ struct Entry {
 #[derive(Debug)]
 struct QueuePosition {
     network: Option<IpAddr>,
-    /// Number of the connection among the silent ones; `None` if it is not silent.
+    /// Number of the connection among the silent connections; `None` if the connection is not silent.
     number: Option<u64>,
 }
 

@@ -105,12 +105,12 @@ impl Slots {
         self.fill(self.try_reserve()?, address)
     }
 
-    /// Returns a permit without a connection, if one is free.
+    /// Reserves a slot without assigning it to a client, if a slot is free.
     pub(crate) fn try_reserve(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.permits).try_acquire_owned().ok()
     }
 
-    /// Waits for a permit without a connection.
+    /// Waits until a slot is free, and reserves it without assigning it to a client.
     pub(crate) async fn reserve(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.permits).acquire_owned().await.ok()
     }

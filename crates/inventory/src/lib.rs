@@ -1,4 +1,5 @@
-//! The inventory of certificates: results of scans and cloud listings, their schedule, and the owners of what they found.
+//! The inventory of certificates: results of scans and cloud listings, their schedule, and the owners of the found endpoints and
+//! certificates.
 //!
 //! - [`record`]: observations as rows of the database.
 //! - [`recording`]: collects and stores the observations of a scan.

@@ -21,7 +21,7 @@ pub struct Recording {
     gave_up: bool,
 }
 
-/// Outcome of a scan.
+/// End of a scan: complete or interrupted. It determines the time limit for storing the last rows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScanEnd {
     /// All targets were probed. Waits for the last rows as long as the writer retries.
@@ -74,7 +74,7 @@ impl Recording {
         queued
     }
 
-    /// Returns the state of the writer.
+    /// Returns a channel with the current state of the writer.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.writer.status()

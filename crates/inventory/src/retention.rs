@@ -171,7 +171,7 @@ impl Retention {
     }
 }
 
-/// Waits. Returns true if `stop` was cancelled meanwhile.
+/// Waits for `pause`. Returns true if `stop` was cancelled during the wait.
 async fn paused(pause: Duration, stop: &CancellationToken) -> bool {
     tokio::select! {
         () = stop.cancelled() => true,

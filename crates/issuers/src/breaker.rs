@@ -9,7 +9,7 @@ use crate::error::IssuerError;
 const PROBE_US: i64 = 120_000_000;
 const SECOND_US: i64 = 1_000_000;
 
-/// State of a circuit breaker.
+/// State of a circuit breaker: closed, open or half-open.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Breaker {

@@ -195,7 +195,7 @@ impl Command {
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let Some(mut from) = from else { return Vec::new() };
     let mut octets = Vec::new();
-    // After a read error, use what was read before it.
+    // After a read error, use the bytes that were read before the error.
     let _ = (&mut from).take(most + 1).read_to_end(&mut octets).await;
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     octets

@@ -51,7 +51,7 @@ named! {
 }
 
 impl IssuerConfig {
-    /// Returns the type of the issuer.
+    /// Returns the type of the issuer, such as `acme`.
     #[must_use]
     pub fn kind(&self) -> IssuerKind {
         match self {
@@ -176,11 +176,11 @@ impl Default for Limits {
 pub struct VerifyConfig {
     /// Trusted roots in PEM. Without them, the chain must only be consistent up to its last certificate.
     pub roots: Option<String>,
-    /// Rule for the names in the certificate.
+    /// Whether the certificate may contain names that were not requested.
     pub names: NameRule,
 }
 
-/// Rule for the names in an issued certificate.
+/// Rule for the names in an issued certificate: exactly the requested names, or additional ones.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameRule {
@@ -200,9 +200,9 @@ pub struct InternalConfig {
     pub profile: Option<String>,
     /// Name of the issuing CA. Default: the profile's CA.
     pub ca: Option<String>,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     pub verify: VerifyConfig,
 }
 
@@ -210,7 +210,7 @@ pub struct InternalConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcmeConfig {
-    /// URL of the directory.
+    /// URL of the ACME directory (RFC 8555 section 7.1.1).
     pub directory: String,
     /// `mailto:` URLs of contacts that the server may notify.
     #[serde(default)]
@@ -236,13 +236,13 @@ pub struct AcmeConfig {
     /// Separate listeners for challenges, when the server's own listeners are not reachable for validation.
     #[serde(default)]
     pub listen: ListenerConfig,
-    /// See [`HttpConfig`].
+    /// Settings of the HTTPS client: trusted roots, client certificate and timeout.
     #[serde(default)]
     pub http: HttpConfig,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     #[serde(default)]
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     #[serde(default)]
     pub verify: VerifyConfig,
 }
@@ -255,7 +255,7 @@ fn http_01() -> Vec<ChallengeKind> {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListenerConfig {
-    /// Address for http-01. The validating server connects to port 80.
+    /// Listen address for http-01 challenges. The CA connects to port 80: forward port 80 to this address if the port differs.
     pub http01: Option<SocketAddr>,
     /// Address for tls-alpn-01. The validating server connects to port 443.
     pub tls_alpn01: Option<SocketAddr>,
@@ -299,13 +299,13 @@ pub struct VaultConfig {
     pub namespace: Option<String>,
     /// Method by which Bulla logs in to Vault.
     pub auth: VaultAuth,
-    /// See [`HttpConfig`].
+    /// Settings of the HTTPS client: trusted roots, client certificate and timeout.
     #[serde(default)]
     pub http: HttpConfig,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     #[serde(default)]
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     #[serde(default)]
     pub verify: VerifyConfig,
 }
@@ -369,13 +369,13 @@ pub struct StepCaConfig {
     pub root_fingerprint: String,
     /// The JWK provisioner that signs the one-time tokens.
     pub provisioner: Provisioner,
-    /// See [`HttpConfig`]. Its `roots` are ignored.
+    /// Settings of the HTTPS client. [`HttpConfig::roots`] is ignored.
     #[serde(default)]
     pub http: HttpConfig,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     #[serde(default)]
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     #[serde(default)]
     pub verify: VerifyConfig,
 }
@@ -412,10 +412,10 @@ pub struct ExecConfig {
     /// Timeout of a run in seconds, if shorter than the program's own.
     #[serde(default)]
     pub seconds: Option<u32>,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     #[serde(default)]
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     #[serde(default)]
     pub verify: VerifyConfig,
 }
@@ -431,13 +431,13 @@ pub struct WebhookConfig {
     pub revoke_url: Option<String>,
     /// Key of the HMAC-SHA256 over request bodies.
     pub secret: Secret,
-    /// See [`HttpConfig`].
+    /// Settings of the HTTPS client: trusted roots, client certificate and timeout.
     #[serde(default)]
     pub http: HttpConfig,
-    /// See [`Limits`].
+    /// Concurrency limit, rate limit and circuit breaker settings.
     #[serde(default)]
     pub limits: Limits,
-    /// See [`VerifyConfig`].
+    /// Checks of an issued certificate against the order.
     #[serde(default)]
     pub verify: VerifyConfig,
 }

@@ -1,4 +1,4 @@
-//! Dependencies of issuers.
+//! The objects that issuers need: database, clock, internal CA, key store, DNS resolver, host policy and challenge responders.
 
 use authority::Authority;
 use authority::keystore::KeyStore;
@@ -17,7 +17,7 @@ pub struct IssuerContext {
     pub clock: Clock,
     /// The internal CA, for issuers of type `internal`.
     pub authority: Authority,
-    /// Key store of account keys.
+    /// Key store for the private keys of ACME accounts.
     pub keystore: KeyStore,
     /// DNS resolver for issuers' host names.
     pub resolver: Resolver,

@@ -14,7 +14,7 @@ const ISSUERS_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Counts(Mutex<HashMap<String, Tally>>);
 
-/// Statistics of one issuer.
+/// Order statistics of one issuer: outcomes and total time.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
     /// Type of the issuer, such as `acme`.
@@ -37,7 +37,7 @@ impl Counts {
         tally.busy_us = tally.busy_us.saturating_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Returns all statistics, by issuer name.
+    /// Returns the statistics of all issuers, sorted by the issuer's name.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(String, Tally)> {
         let mut all: Vec<_> =

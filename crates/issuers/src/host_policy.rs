@@ -1,4 +1,4 @@
-//! Restrictions of the host's configuration on issuers. No API request can change it.
+//! Restrictions on issuers from the host's configuration, which no API request can change.
 
 use outbound::guard::Guard;
 

@@ -1,4 +1,4 @@
-//! The interface of an issuer.
+//! The trait [`Issuer`], which all types of issuers implement.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ use crate::order::{Order, Window};
 
 /// A certification authority. Every method is limited by the order's deadline or the issuer's own timeout.
 pub trait Issuer: Send + Sync + Debug {
-    /// Returns the type of the issuer.
+    /// Returns the type of the issuer, such as `acme`.
     fn kind(&self) -> IssuerKind;
 
     /// Obtains a certificate for the order's CSR. The same [`Order::key`] with the same public key returns the same certificate,

@@ -13,14 +13,14 @@ pub struct Order {
     pub key: String,
     /// A signed PKCS #10 request in DER.
     pub csr_der: Vec<u8>,
-    /// Names that the certificate must contain, without others.
+    /// Names that the certificate must contain. Other names are allowed only by `NameRule::MayAdd`.
     pub names: Vec<GeneralName>,
     /// The issuer's profile, role or provisioner, if any.
     pub profile: Option<String>,
     /// Profile of the managed certificate. The internal CA uses only this profile, because its rules about names, teams and
     /// approval were already checked. `None` for an order without a managed certificate, such as a test.
     pub certificate_profile: Option<String>,
-    /// The approved CA of this server. `None`: the issuer or the profile selects the CA.
+    /// Id of the internal CA that was approved for this order. `None`: the issuer or the profile selects the CA.
     pub ca: Option<Uuid>,
     /// Requested lifetime in seconds. `None`: the issuer decides.
     pub lifetime_seconds: Option<i64>,
@@ -38,7 +38,7 @@ pub const ORDER_KEY_MAX: usize = 200;
 /// Renewal window that the issuer suggests (RFC 9773 section 4.2).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Window {
-    /// Start of the window.
+    /// Earliest suggested time of the renewal.
     pub start: UnixTime,
     /// End of the window. A window entirely in the past means immediately.
     pub end: UnixTime,

@@ -63,7 +63,7 @@ impl<'de> Visitor<'de> for NameVisitor {
     }
 }
 
-/// The former field `argv`. Any value is rejected.
+/// Obsolete configuration field `argv`. Any value is rejected.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FormerArgv;
 

@@ -117,8 +117,8 @@ impl Issuers {
         }))
     }
 
-    /// Registers an issuer under a name. The registered issuer takes precedence over a configured issuer with this name, and has no
-    /// limits and checks.
+    /// Registers an issuer under a name. The registered issuer takes precedence over a configured issuer with this name, and has
+    /// neither limits nor checks.
     pub fn put(&self, name: &str, issuer: Arc<dyn Issuer>) {
         self.0.given.lock().insert(name.to_owned(), issuer);
     }
@@ -265,7 +265,7 @@ impl Issuers {
         Ok(Secrets::from_bytes(&opened)?)
     }
 
-    /// Lists issuers by name.
+    /// Lists issuers, sorted by name.
     ///
     /// # Errors
     /// Database errors.

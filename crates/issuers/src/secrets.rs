@@ -65,7 +65,7 @@ const KINDS: [&str; 2] = ["type", "method"];
 pub struct Rebound {
     /// Changed members, as JSON pointers.
     pub changed: BTreeSet<String>,
-    /// Secrets to give again, as JSON pointers.
+    /// Secrets that must be sent again in the request, as JSON pointers.
     pub secrets: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ fn leaves_of<'c>(at: String, value: &'c Value, leaves: &mut BTreeMap<String, &'c
     }
 }
 
-/// Returns the members by which `new` sends the secret at `pointer` to another destination than `stored`.
+/// Returns the members that differ between `stored` and `new` and change the destination of the secret at `pointer`.
 fn changed(stored: &Value, new: &Value, pointer: &str) -> BTreeSet<String> {
     let (before, after) = (destination(stored, pointer), destination(new, pointer));
     let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -152,7 +152,7 @@ impl Secrets {
         }
     }
 
-    /// Returns the secrets that `config` removes: those that are null.
+    /// Returns the JSON pointers of the secrets that are null in `config`, and so are removed.
     #[must_use]
     pub fn removed(config: &Value) -> BTreeSet<&'static str> {
         POINTERS.into_iter().filter(|pointer| config.pointer(pointer).is_some_and(Value::is_null)).collect()

@@ -32,7 +32,7 @@ const TOKEN_BACKDATE: i64 = 30;
 /// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
 
-/// An issuer over one JWK provisioner of a step-ca.
+/// An issuer that uses one JWK provisioner of a step-ca server.
 pub(crate) struct StepCa {
     config: StepCaConfig,
     root: Fingerprint,

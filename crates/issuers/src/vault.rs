@@ -1,4 +1,4 @@
-//! HashiCorp Vault and OpenBao: the PKI secrets engine.
+//! Issuers that use the PKI secrets engine of HashiCorp Vault or OpenBao.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ use crate::readable_files::ReadableFiles;
 
 /// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
-/// Divisor of a token's lifetime that gives its renewal time: half.
+/// A token is renewed after its lifetime divided by this number: after half of its lifetime.
 const RENEW_PARTS: i64 = 2;
 /// Minimum lifetime in seconds of a token that is worth renewing.
 const LIFE_MIN: i64 = 10;
 const SECOND_US: i64 = 1_000_000;
 
-/// An issuer over one role of a PKI mount.
+/// An issuer that uses one role of a Vault PKI mount.
 pub(crate) struct Vault {
     config: VaultConfig,
     http: HttpClient,

@@ -39,9 +39,9 @@ pub struct Gauges {
     pub in_flight: usize,
     /// Current number of permits.
     pub limit: usize,
-    /// Number of permits without pressure.
+    /// Maximum number of permits: the limit while there is no pressure.
     pub limit_max: usize,
-    /// Number of calls that had to wait.
+    /// Number of calls that waited for a permit.
     pub waits: u64,
     /// Number of times the limit was halved.
     pub halvings: u64,
@@ -157,7 +157,7 @@ impl AdaptiveLimit {
         }
     }
 
-    /// Returns the metrics of the limit.
+    /// Returns a snapshot of permits, waits and halvings.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         Gauges {
@@ -216,7 +216,7 @@ impl Shared {
         }
     }
 
-    /// Removes one permit if the limit requires it.
+    /// Returns true if the returned permit must not become available again, because the limit was halved.
     fn pay(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
             && self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1)).is_ok()
@@ -283,7 +283,7 @@ impl Budget {
         classes.entry(name.into()).or_insert_with(|| AdaptiveLimit::new(self.class_limit)).clone()
     }
 
-    /// Returns the metrics of every class.
+    /// Returns the name and the metrics of every class.
     #[must_use]
     pub fn gauges(&self) -> Vec<(String, Gauges)> {
         let classes = self.classes.read();

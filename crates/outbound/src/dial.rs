@@ -23,7 +23,7 @@ pub enum DialError {
     /// The host is reachable, but no process listens on the port, or a firewall rejects the connection.
     #[error("connection refused: no process listens on that port, or a firewall rejects the connection")]
     Refused,
-    /// The SYN was answered, but not with a connection.
+    /// The connection was reset before it was established.
     #[error("connection reset before it was established")]
     Reset,
     /// A router, or this host's routing table, reports that the host is unreachable.
@@ -209,7 +209,7 @@ pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Co
 /// Like [`race`], but returns a single error: the error of the address tried first, which is the preferred one.
 ///
 /// # Errors
-/// The preferred address and its error; the unspecified address with [`DialError::NoAddress`] if there was none.
+/// The preferred address and its error. If `addresses` is empty: the unspecified address and [`DialError::NoAddress`].
 #[crate::boxed]
 pub async fn happy_eyeballs(
     addresses: &[IpAddr],

@@ -95,13 +95,13 @@ pub enum HttpError {
     /// The response was incomplete at the timeout. The request can be retried.
     #[error("{host} did not answer in time")]
     TimedOut {
-        /// Host of the URL.
+        /// Host that did not respond in time.
         host: String,
     },
     /// The connection failed or was lost. The request can be retried.
     #[error("{host}: {reason}")]
     Unreachable {
-        /// Host of the URL.
+        /// Host to which the connection failed.
         host: String,
         /// Description of the innermost causes.
         reason: String,
@@ -109,7 +109,7 @@ pub enum HttpError {
     /// The response exceeds the size limit; reading was stopped.
     #[error("the response of {host} is larger than {limit} bytes")]
     TooLong {
-        /// Host of the URL.
+        /// Host that sent the response.
         host: String,
         /// The size limit in bytes.
         limit: usize,

@@ -2,8 +2,8 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Returns a delay below `bound_us` from a hash: the same subject and planned time give the same delay on every node. 0 when
-/// `bound_us` is 0 or less.
+/// Returns a delay below `bound_us`, derived from a hash: every node gets the same delay for the same subject and planned time. 0
+/// when `bound_us` is 0 or less.
 #[must_use]
 pub fn by_hash(subject: &[u8], planned_at_us: i64, bound_us: i64) -> i64 {
     if bound_us <= 0 {

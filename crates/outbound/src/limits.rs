@@ -24,8 +24,8 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
     Ok(current_descriptor_limit())
 }
 
-/// Raises the limit of open files and returns how many sockets may be in flight: all except [`DESCRIPTORS_RESERVED`], at least one.
-/// If the limit cannot be raised, the current one applies.
+/// Raises the limit of open files, and returns the maximum number of concurrent sockets: all descriptors except
+/// [`DESCRIPTORS_RESERVED`], at least one. If the limit cannot be raised, the current one applies.
 #[must_use]
 pub fn descriptor_budget() -> usize {
     usable_descriptors(raise_descriptor_limit().unwrap_or_else(|error| {

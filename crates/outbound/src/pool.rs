@@ -24,7 +24,8 @@ use crate::retry::{Policy, random};
 /// Retry policy of calls that failed temporarily.
 const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
 
-/// Maximum operations with their own rate limit in one pool; their names are constants in the program. Further ones share a pacer.
+/// Maximum operations with their own rate limit in one pool. Further operations share one pacer. The names of operations are
+/// constants in the program.
 const OPERATIONS_MAX: usize = 64;
 
 /// Classification of a response: throttled, temporary failure or final.
@@ -53,19 +54,19 @@ pub enum CallError<E: std::error::Error + 'static> {
     /// The server returned an error, after all useful retries.
     #[error("{operation} failed")]
     Failed {
-        /// Name of the operation.
+        /// Name of the operation that failed.
         operation: &'static str,
         /// The last error.
         #[source]
         source: E,
     },
-    /// The deadline passed while the call waited for its turn: the server's quota is too low for the load. Raise the deadline or
-    /// send fewer requests.
+    /// The deadline passed while the call waited for a permit or for the rate limit: the server's quota is too low for the load.
+    /// Raise the deadline or send fewer requests.
     #[error("{operation} timed out in the queue of {pool} ({throttled} requests were throttled)")]
     NoTurn {
-        /// Name of the operation.
+        /// Name of the operation that waited.
         operation: &'static str,
-        /// Name of the pool.
+        /// Name of the pool in which the call waited.
         pool: Arc<str>,
         /// Number of throttling responses to this operation so far.
         throttled: u64,
@@ -73,7 +74,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     /// No attempt got a response within the timeout of one call.
     #[error("{operation} got no answer within {limit:?}")]
     Silent {
-        /// Name of the operation.
+        /// Name of the operation that got no response.
         operation: &'static str,
         /// Timeout of one call.
         limit: Duration,
@@ -83,7 +84,7 @@ pub enum CallError<E: std::error::Error + 'static> {
 /// Concurrency and timeout of a call pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
-    /// Maximum concurrent calls.
+    /// Maximum concurrent calls to the server.
     pub concurrency: usize,
     /// Timeout of one call.
     pub call_limit: Duration,
@@ -105,7 +106,7 @@ struct PoolState {
     failed: AtomicU64,
 }
 
-/// Pacer of one operation and the queue before it: a fair queue with one timer instead of one per caller.
+/// Pacer of one operation, and the fair queue of its callers. All callers share one timer.
 struct Turn {
     queue: tokio::sync::Mutex<()>,
     pacer: Mutex<Pacer>,
@@ -122,7 +123,7 @@ pub struct PoolGauges {
     pub calls: u64,
     /// Failed calls, without throttled ones.
     pub failed: u64,
-    /// Metrics of the pool's operations, by name.
+    /// Metrics of each operation with its name, in the order of the names.
     pub operations: Vec<(&'static str, PacerCounts)>,
 }
 
@@ -142,7 +143,7 @@ impl Pool {
         }))
     }
 
-    /// Returns the name of the pool.
+    /// Returns the name that was given to [`Self::new`].
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.0.name
@@ -201,7 +202,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a permit of the pool, the operation's turn and a permit of the total budget.
+    /// Waits for a permit of the pool, for the rate limit of the operation, and for a permit of the total budget.
     async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), SendPermit) {
         let here = self.0.places.acquire().await;
         let _first_in_line = turn.queue.lock().await;
@@ -232,7 +233,7 @@ impl Pool {
         i64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Returns the metrics of the pool.
+    /// Returns the metrics of permits, calls and operations.
     #[must_use]
     pub fn gauges(&self) -> PoolGauges {
         let now = self.now_us();

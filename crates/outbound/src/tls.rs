@@ -55,7 +55,7 @@ pub enum TlsError {
     Dial {
         /// The address dialed.
         address: SocketAddr,
-        /// The error of the connection.
+        /// Reason why the TCP connection failed.
         error: DialError,
     },
     /// The name is invalid in a ClientHello (RFC 6066 section 3).
@@ -141,7 +141,7 @@ impl Connector {
     /// Creates a connector that trusts the system's roots.
     ///
     /// # Errors
-    /// [`TlsError::NoRoots`] on a system without any.
+    /// [`TlsError::NoRoots`] on a system without trusted roots.
     pub fn system() -> Result<Self, TlsError> {
         Self::with_roots(system_roots())
     }
@@ -222,7 +222,7 @@ impl Connector {
         Ok(Liveness { handshake, elapsed })
     }
 
-    /// Returns the number of successful handshakes.
+    /// Returns the numbers of successful full and resumed handshakes.
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         Handshakes {

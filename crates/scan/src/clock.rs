@@ -1,4 +1,4 @@
-//! Times of observations.
+//! Clock readings for observations: durations of phases, and the wall clock time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

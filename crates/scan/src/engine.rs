@@ -38,7 +38,8 @@ const RESOLVING_MAX: usize = 512;
 /// Maximum resolved targets that wait for a slot. Large, so that thousands of names with one busy address do not block the others;
 /// about 100 bytes each.
 const WAITING_MAX: usize = 65_536;
-/// Maximum unresponsive targets kept for the second pass; the first result of further ones is final, and the observation says so.
+/// Maximum unresponsive targets that are stored for the second pass. For further targets, the first result is final, and the
+/// observation says so.
 const SECOND_PASS_MAX: usize = 131_072;
 /// Maximum targets remembered to skip duplicates; 8 bytes each. Further duplicates are probed again, which only costs time.
 const REMEMBERED_MAX: usize = 4_194_304;

@@ -20,7 +20,7 @@ pub struct EstateFinding {
     /// Violated rule, with its evidence.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The first of the affected endpoints ([`Estate::naming`]).
+    /// The first affected endpoints. [`Estate::naming`] sets their maximum number.
     pub endpoints: Vec<String>,
     /// Number of affected endpoints.
     pub count: usize,
@@ -37,7 +37,8 @@ pub struct Estate {
     overflowed: bool,
 }
 
-/// The hosts that show a certificate. It is nearly always a single host with one endpoint, so the fields are optimized for that.
+/// The hosts that show a certificate. Nearly always this is a single host with one endpoint, so the fields are optimized for this
+/// case.
 #[derive(Debug)]
 struct Shown {
     host: Box<str>,

@@ -1,4 +1,4 @@
-//! Result of probing one endpoint.
+//! The observation of an endpoint: outcome, timing, certificate chain, trust and findings of one probe.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ pub struct Observation {
     pub session: Option<Box<tls::Evidence>>,
     /// Versions, suites and groups that the server accepts in addition to the negotiated ones; `None`: not probed.
     pub accepted: Option<tls::Accepted>,
-    /// The ClientHello profile sent, by name.
+    /// Name of the ClientHello profile that was sent.
     pub profile: Option<&'static str>,
     /// The chain as sent, leaf first. Certificates that do not parse are in `unparsed`.
     pub chain: Vec<Arc<Certificate>>,
@@ -131,7 +131,7 @@ impl Observation {
         }
     }
 
-    /// Returns the endpoint for people, with its address if that is part of its identity.
+    /// Returns the name of the endpoint for display. It includes the IP address if the address identifies the endpoint.
     #[must_use]
     pub fn label(&self) -> String {
         match self.address {

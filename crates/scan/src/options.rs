@@ -1,4 +1,4 @@
-//! Options of a scan.
+//! Options of a scan: timeouts, concurrency, thresholds and optional checks.
 
 use std::collections::HashMap;
 use std::sync::Arc;

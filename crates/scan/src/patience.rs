@@ -77,8 +77,9 @@ impl Patience {
         learned.map_or(generous, |took| (took * MARGIN).clamp(generous, generous * 3))
     }
 
-    /// Waits for `future` up to `limit`, which is evaluated again whenever it passes. Time in which this process was not scheduled
-    /// does not count: a response that is already in the socket is read, however late.
+    /// Waits for `future` up to `limit`. Whenever the limit has passed, `limit` is evaluated again, because it may be longer by
+    /// then. Time in which this process was not scheduled does not count: a response that is already in the socket is read, however
+    /// late.
     pub(crate) async fn wait<F: Future>(
         &self,
         limit: impl Fn() -> Duration,

@@ -37,7 +37,7 @@ const ADDRESSES_TRIED_MAX: usize = 4;
 const HEAD_START: Duration = Duration::from_secs(2);
 /// Minimum and maximum timeout of a short handshake that tests which further versions and suites a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// Timeout where the caller sets its own, shorter one.
+/// Timeout of an operation whose caller sets a shorter timeout.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
 /// Prober of endpoints, with the state that all probes of a scanner share.

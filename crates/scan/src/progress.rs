@@ -24,9 +24,9 @@ pub struct Progress {
 /// Values of the counters of [`Progress`] at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Total number of probes started or waiting.
+    /// Number of endpoints queued so far, including finished ones.
     pub queued: u64,
-    /// Number of observations.
+    /// Number of observations so far, with and without a certificate.
     pub finished: u64,
     /// Number of observations with a certificate.
     pub answered: u64,

@@ -19,7 +19,7 @@ impl Store {
         Self::open_with(url, &StoreOptions::default()).await
     }
 
-    /// Like [`Store::open`], with options.
+    /// Opens the database with options, and otherwise like [`Store::open`].
     ///
     /// # Errors
     /// Same as [`Store::open`].
@@ -28,8 +28,8 @@ impl Store {
         Database::open(url, options, SCHEMA).await.map(Self::over)
     }
 
-    /// Like [`Database::connections`], for a database that this process has not opened. Uses one connection, and creates or changes
-    /// nothing.
+    /// Returns the same limits as [`Database::connections`], for a database that this process has not opened. Uses one connection,
+    /// and creates or changes nothing.
     ///
     /// # Errors
     /// Database errors.

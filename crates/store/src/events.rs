@@ -9,7 +9,8 @@ pub fn new_event(at_us: i64, subject: String, event: &Event) -> NewEvent {
     NewEvent { at_us, kind: event.kind(), subject, body: event.body() }
 }
 
-/// Parses an event. `None` for a kind of event that only a newer version knows, and for a malformed body, which is logged.
+/// Parses an event from an outbox row. Returns `None` for an event kind that only a newer version knows, and for a malformed body,
+/// which is logged.
 #[must_use]
 pub fn read_event(row: &OutboxRow) -> Option<Event> {
     Event::read(&row.kind, &row.body).unwrap_or_else(|error| {

@@ -204,13 +204,13 @@ pub struct SealedColumn {
     /// Type of the primary key. The key's bytes are part of the associated data (AAD) of each value.
     pub key: SealedKey,
     /// Statement that returns key and value of rows whose values must be re-encrypted, sorted by key. ?1: the key after which to
-    /// start; ?2: the head of current values (9 bytes); ?3: maximum number of rows.
+    /// start; ?2: the head (9 bytes) of values under the new master key; ?3: maximum number of rows.
     pub page: &'static str,
     /// Statement that counts the rows whose value does not begin with ?1.
     pub count: &'static str,
     /// Statement that counts the rows by the head of their value.
     pub heads: &'static str,
-    /// Statement that replaces a value, if it still equals the old one. Parameters: key, new value, old value.
+    /// Statement that replaces a value only if the stored value still equals the old value. Parameters: key, new value, old value.
     pub replace: BulkStatement,
 }
 
@@ -326,7 +326,7 @@ pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "
 pub struct SealedValue {
     /// Bytes of the row's key.
     pub row: Vec<u8>,
-    /// The sealed bytes.
+    /// The value as stored, sealed under a master key.
     pub sealed: Vec<u8>,
 }
 

@@ -40,7 +40,8 @@ pub fn initial_backoff_us(life_us: i64) -> i64 {
     (life_us / 1_000).clamp(5 * SECOND_US, 30 * SECOND_US)
 }
 
-/// Returns the longest pause between attempts, in µs: a hundredth of the lifetime, 30 seconds to an hour.
+/// Returns the maximum backoff between the attempts of a run, in µs: 1/100 of the certificate's lifetime, but at least 30 seconds
+/// and at most an hour.
 #[must_use]
 pub fn max_backoff_us(life_us: i64) -> i64 {
     (life_us / 100).clamp(30 * SECOND_US, BACKOFF_MAX_US)

@@ -7,7 +7,7 @@ use coded::coded;
 
 use db::{BulkStatement, Column, Cost, StoreError, Tx, Value};
 
-/// Number of rows per count on PostgreSQL, so that writers do not wait for a single row.
+/// Number of rows over which each count is spread on PostgreSQL, so that concurrent writers do not wait for the same row.
 const SLOTS: i64 = 4;
 /// One hour in µs.
 pub const HOUR_US: i64 = 3_600_000_000;
@@ -21,7 +21,7 @@ pub const DAYS_KEPT_US: i64 = 5 * 366 * DAY_US;
 coded! {
     /// A kind of events that are counted by hour and by day.
     pub enum Series: "series" {
-        /// Certificates issued: by the internal CA over any protocol, and managed ones from any issuer.
+        /// Issued certificates: all certificates from the internal CA, over any protocol, and managed certificates from any issuer.
         Issued = 0 => "issued",
         /// Issued certificates that are new versions of managed certificates. Also counted in `issued`.
         Renewed = 1 => "renewed",
@@ -35,7 +35,7 @@ coded! {
 }
 
 coded! {
-    /// The length of an interval.
+    /// Interval of event counts: an hour or a day.
     pub enum Step: "step" {
         /// Interval of one hour.
         Hour = 0 => "hour",
@@ -69,7 +69,7 @@ impl SeriesCounts {
     }
 }
 
-/// A count of one interval.
+/// Number of events of one kind in one interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SeriesPoint {
     /// Kind of the counted events.

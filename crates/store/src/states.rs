@@ -1,4 +1,5 @@
-//! Enums of stored rows, each with its code in the database and its name in JSON. Higher crates use them unchanged.
+//! Enums of stored rows, each with its code in the database and its name in JSON. Crates that depend on this one use the same
+//! enums.
 
 use coded::{coded, named};
 
@@ -131,7 +132,7 @@ coded! {
 }
 
 coded! {
-    /// Severity of a policy violation.
+    /// Severity of a policy violation, from `info` to `critical`.
     #[derive(Default)]
     pub enum PolicySeverity: "severity" {
         /// The violation is for information only.
@@ -159,7 +160,7 @@ coded! {
 }
 
 coded! {
-    /// State of a message about an alert.
+    /// State of a message about an alert: waiting, sent, failed, or held for a digest.
     pub enum DeliveryState: "delivery state" {
         /// The message waits for its next attempt.
         Waiting = 0 => "waiting",

@@ -15,8 +15,8 @@ pub const RELATIVE_ERROR: f64 = 0.002_5;
 pub const VALUE_MIN: f64 = 1e-6;
 /// Maximum value. Larger values count as this value.
 pub const VALUE_MAX: f64 = 1e9;
-/// Maximum number of buckets. Beyond this number the two lowest buckets are merged: small quantiles lose their error bound, the
-/// others keep theirs. Values within a factor of 160 never reach the limit.
+/// Maximum number of buckets. Beyond this number the two lowest buckets are merged: small quantiles lose their error bound, all
+/// other quantiles keep it. Values within a factor of 160 never reach the limit.
 pub const BUCKETS_MAX: usize = 1_024;
 /// Maximum bytes of the text form: every bucket with a count of twenty digits.
 pub const TEXT_BYTES_MAX: usize = 32 << 10;
@@ -26,7 +26,7 @@ const VERSION: &str = "1";
 /// Ratio of a bucket's upper bound to its lower bound.
 const GAMMA: f64 = (1.0 + RELATIVE_ERROR) / (1.0 - RELATIVE_ERROR);
 
-/// Counts of values by size. Empty by default.
+/// A quantile sketch: counts of values in buckets. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sketch {
     zeros: u64,

@@ -148,7 +148,7 @@ impl Client {
         json_of(self.send(method, path, Some(csrf), body).await?).await
     }
 
-    /// Sends a change like [`Self::change`], which fails with 412 if the object has changed since `revision`.
+    /// Sends a change like [`Self::change`]. The API rejects the change with 412 if the object has changed since `revision`.
     ///
     /// # Errors
     /// See [`Self::get`].

@@ -17,7 +17,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Parses pairs that are separated by spaces, commas or line breaks.
+/// Parses `NAME=VALUE` pairs that are separated by spaces, commas or line breaks.
 ///
 /// # Errors
 /// [`Failure`] for a word that is not a pair, or a duplicate name.

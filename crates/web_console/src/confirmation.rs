@@ -83,13 +83,11 @@ impl Confirmation {
         self
     }
 
-    /// Adds a field to the form.
     pub(crate) fn field(mut self, field: Field) -> Self {
         self.fields.extend([field]);
         self
     }
 
-    /// Adds several fields.
     pub(crate) fn fields(mut self, fields: impl IntoIterator<Item = Field>) -> Self {
         self.fields.extend(fields);
         self

@@ -117,7 +117,7 @@ async fn export(
 }
 
 async fn credentials(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
-    // Only these filters are passed on: any other, such as a name, would read values.
+    // Other parameters, such as `name`, would return credential values, so only these filters are passed on.
     let filter = ["path", "name-like"].into_iter().find_map(|filter| {
         let value: String = parameter(Some(filters), filter);
         Some(format!("{path}?{filter}={}", api::path::segment(&value))).filter(|_| !value.is_empty())

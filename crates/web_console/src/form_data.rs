@@ -118,7 +118,7 @@ impl<S: Send + Sync> FromRequest<S> for SignInForm {
 }
 
 /// Redirects to a page of the console after a change. `message` is the name of a message in [`crate::shell`]. If the change waits
-/// for approval, the page shows that message instead.
+/// for approval, the page tells the user so instead.
 pub(crate) fn redirect(page: &str, message: &str, answer: &Value) -> Response {
     let waits = ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
     let sign = if page.contains('?') { '&' } else { '?' };

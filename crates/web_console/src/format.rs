@@ -75,7 +75,7 @@ pub(crate) fn noun(count: usize, noun: &str) -> String {
     format!("{noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats a key type of the API like the keys of certificates: `P-256`, `RSA 2048`.
+/// Converts the API's name of a key type to the display form of certificate keys: `P-256`, `RSA 2048`.
 pub(crate) fn key_type(name: &str) -> String {
     match (name.strip_prefix('p'), name.strip_prefix("rsa")) {
         (Some(bits), _) => format!("P-{bits}"),

@@ -20,7 +20,7 @@ pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     .empty("The audit log has no event for this object yet.")
 }
 
-/// Formats the members of an object: `from issuing, to active`.
+/// Formats the details of an event: `from issuing, to active`.
 pub(crate) fn details(details: &Value) -> String {
     let members = details.as_object().into_iter().flatten();
     let worth = members.filter(|(_, value)| !value.is_null());

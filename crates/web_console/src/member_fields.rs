@@ -108,7 +108,7 @@ impl MemberField {
         Self::new(path, label, Kind::Choice(options))
     }
 
-    /// Creates checkboxes for a list that contains some of these strings.
+    /// Creates one checkbox for each of these strings. The member is the list of the checked strings.
     pub(crate) const fn set(
         path: &'static str,
         label: &'static str,
@@ -128,7 +128,7 @@ impl MemberField {
         self
     }
 
-    /// Returns whether the member is in one of these members of the document.
+    /// Returns whether the field edits one of these top-level members of the document, or a part of one.
     pub(crate) fn is_in(&self, members: &[&str]) -> bool {
         self.path.split('/').next().is_some_and(|first| members.contains(&first))
     }

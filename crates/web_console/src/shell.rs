@@ -103,7 +103,7 @@ fn event_kinds() -> String {
     events::Event::KINDS.join(" ")
 }
 
-/// Messages after an action, by name. The URL contains only the name, so that a link cannot show its own text.
+/// Messages after an action, by name. The URL contains only the name, so that a forged link cannot show arbitrary text.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
     ("key-added", "Security key added. From now on, signing in with the password also needs the key."),

@@ -17,7 +17,7 @@ pub(crate) struct Table {
     /// Text of an empty table: why it is empty, and what to do.
     empty: String,
     next: Option<String>,
-    /// URL of the first page, unless this is the first page.
+    /// URL of the first page; `None` on the first page.
     first: Option<String>,
     /// The number of rows on all pages.
     total: Option<String>,

@@ -40,7 +40,7 @@ pub struct Known<'a> {
     pub user_handle: &'a [u8],
 }
 
-/// Results of a verified assertion.
+/// Data of a verified assertion: new signature counter, user verification, and backup state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verified {
     /// The new signature counter.

@@ -1,4 +1,4 @@
-//! Registration of a credential.
+//! Registration of a security key or passkey: verifies the browser's response, and returns the new credential.
 
 use serde::Deserialize;
 

@@ -13,7 +13,7 @@ use super::sbom::quote;
 
 /// User id in the container. It is not root, and not a user of a distribution.
 const USER: &str = "65532";
-/// The data folder, owned by that user.
+/// The data folder, owned by [`USER`].
 const DATA: &str = "var/lib/bulla";
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 

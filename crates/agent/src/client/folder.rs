@@ -54,7 +54,7 @@ pub struct DeployedCertificate {
     pub keys: Vec<String>,
 }
 
-/// The state of an agent's state directory.
+/// Status of an enrolled agent, as read from its state directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
     /// Id that the server assigned to the agent.
@@ -161,7 +161,8 @@ impl Folder {
         self.remove_csrs_for_key(&spki)
     }
 
-    /// Removes what a crash left behind: half-written files, and keys without a CSR. No server knows a key without a CSR.
+    /// Removes files that a crash left behind: half-written files, and keys without a CSR. The server does not know a key without a
+    /// CSR.
     pub(super) fn remove_leftover_files(&self) -> Result<(), StateError> {
         for folder in FOLDERS {
             for path in self.files(folder, STAGED) {

@@ -1,4 +1,4 @@
-//! Facts about the host.
+//! Facts about the agent's host, which the agent sends with every poll.
 
 use std::net::UdpSocket;
 

@@ -1,4 +1,4 @@
-//! Execution of the agent's jobs.
+//! Execution of the jobs that the server assigns to the agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ impl Worker {
     }
 }
 
-/// Exports the span of a deployment on this host, below the span of its job.
+/// Exports a trace span for a deployment on this host, as a child of the job's span.
 async fn traced(
     job: &AgentJob,
     target: &AssignedTarget,
@@ -168,7 +168,7 @@ async fn traced(
     outcome.await.unwrap_or_else(|FailedResult(result)| result)
 }
 
-/// The result of a failed job, as the error of its span.
+/// The result of a failed job, recorded as the error of the job's trace span.
 struct FailedResult(JobResult);
 
 impl fmt::Display for FailedResult {

@@ -167,8 +167,8 @@ impl Agent {
         Ok(api::targets(&api).await?.targets)
     }
 
-    /// Opens an enrolled agent and undoes deployments that a crash interrupted. `policy` says what the host's owner allows the
-    /// server to do.
+    /// Opens an enrolled agent and undoes deployments that a crash interrupted. `policy` lists the actions that the host's owner
+    /// allows the server to perform.
     ///
     /// # Errors
     /// [`AgentRunError`].

@@ -127,7 +127,7 @@ impl Report {
 /// An interrupted deployment that was undone after a crash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recovery {
-    /// Id of the target.
+    /// Id of the target whose deployment was undone.
     pub target: Uuid,
     /// Reason why the undo failed. The next start tries again when files could not be restored.
     pub error: Option<String>,
@@ -151,8 +151,8 @@ struct DeployerState {
 }
 
 impl Deployer {
-    /// Opens or creates the agent's state directory. `policy` is what the host's owner allows. Call [`Deployer::recover`] before
-    /// any other method.
+    /// Opens or creates the agent's state directory. `policy` lists the actions that the host's owner allows. Call
+    /// [`Deployer::recover`] before any other method.
     ///
     /// # Errors
     /// [`StateError`]: the directory is accessible to other users, is used by another process, or cannot be created.
@@ -381,8 +381,8 @@ impl Deployer {
     }
 }
 
-/// Reloads the server with the restored files. Without previous files there is nothing to reload: the server continues with what it
-/// has loaded.
+/// Reloads the server with the restored files. Without previous files there is nothing to reload: the server continues with its
+/// loaded certificate.
 async fn reload_restored_files(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
     if !had_files && reload.told.is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Files of other programs, always replaced atomically.
+//! The files of a deployment target, which are always replaced atomically.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,7 +27,7 @@ pub enum FileError {
     /// The directory does not exist or cannot be entered.
     #[error("{path}: {reason}")]
     Folder {
-        /// Path of the directory.
+        /// Path of the directory that does not exist or cannot be entered.
         path: PathBuf,
         /// The error of the operating system.
         reason: String,
@@ -192,7 +192,7 @@ impl TargetFile {
     }
 }
 
-/// Opens a directory whose path has no links, one component at a time. A link that is inserted meanwhile is rejected.
+/// Opens a directory whose path has no links, one component at a time. Rejects a link that is inserted while the path is opened.
 fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Parent directories need not be readable.

@@ -73,7 +73,7 @@ pub enum HookError {
     TimedOut {
         /// The program with its arguments.
         command: String,
-        /// The timeout in seconds.
+        /// Timeout of the command in seconds.
         seconds: u32,
         /// The last part of the command's output.
         output: String,

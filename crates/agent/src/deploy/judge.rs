@@ -14,7 +14,7 @@ const PUBLIC: u32 = 0o644;
 /// Permission bits of other users. Removed from the previous mode of a key file, unless the target sets a mode.
 const OTHERS: u32 = 0o007;
 
-/// Returns everything that the policy does not allow, so that the owner of the host sees the full list.
+/// Returns all actions of a target that the policy does not allow, so that the owner of the host sees the full list.
 ///
 /// # Errors
 /// [`FileError`] for a file that the policy allows.

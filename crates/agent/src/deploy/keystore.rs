@@ -21,7 +21,7 @@ impl From<p12_keystore::error::Error> for KeystoreError {
     }
 }
 
-/// Generates a PKCS#12 file: PBES2 with AES-256 and an HMAC-SHA-256 MAC, 10,000 iterations each. Java writes the same.
+/// Generates a PKCS#12 file: PBES2 with AES-256 and an HMAC-SHA-256 MAC, 10,000 iterations each. Java uses the same parameters.
 pub(super) fn pkcs12(
     material: &Material,
     alias: &str,
@@ -72,7 +72,7 @@ const SALT: usize = 20;
 const KEY_PROTECTOR: &str = "1.3.6.1.4.1.42.2.17.1.1";
 
 /// Generates a file in Sun's JKS format. Salt and date are derived from the key and the certificate, so that the same certificate
-/// gives the same file. The salt still differs between keys.
+/// produces the same file. Different keys still have different salts.
 pub(super) fn jks(material: &Material, alias: &str, password: &str) -> Zeroizing<Vec<u8>> {
     let password: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect());

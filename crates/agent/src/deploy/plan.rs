@@ -122,8 +122,8 @@ impl Plan {
 /// The bytes of a file, and an optional check that accepts other bytes with the same content.
 type Content = (Zeroizing<Vec<u8>>, Option<ContentComparison>);
 
-/// Returns the files of a PEM target, and whether each contains a key. The key comes before the certificate, and a watched file
-/// comes last: its watcher then finds all other files.
+/// Returns the files of a PEM target, and whether each contains a key. The key comes before the certificate. A file that the server
+/// watches comes last, so that all other files exist when the server reads it.
 fn pem_files(pem: &PemTarget) -> [(Option<&FileSpec>, bool); 6] {
     [
         (pem.key.as_ref(), true),

@@ -108,16 +108,16 @@ pub struct KeystoreTarget {
     /// The format of a `jks` target. `pkcs12` targets are always PKCS#12.
     #[serde(default)]
     pub format: KeystoreFormat,
-    /// Same as [`PemTarget::validate`].
+    /// Command that checks the server's configuration, as in [`PemTarget::validate`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validate: Option<HookCommand>,
-    /// Same as [`PemTarget::reload`].
+    /// Command that reloads the server, as in [`PemTarget::reload`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload: Option<HookCommand>,
-    /// Same as [`PemTarget::hook_seconds`].
+    /// Timeout of each hook in seconds. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// Same as [`PemTarget::verify`].
+    /// Endpoint to verify after a deployment. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
@@ -144,7 +144,7 @@ pub struct ExecTarget {
     /// Timeout in seconds. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// Same as [`PemTarget::verify`].
+    /// Endpoint to verify after a deployment. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }

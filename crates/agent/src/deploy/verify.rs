@@ -21,8 +21,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum pause between two probes.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Number of consecutive probes that must see the certificate, [`SURE_PAUSE`] apart. After a reload, old and new workers accept
-/// side by side for a moment (100 ms with nginx).
+/// Number of consecutive probes that must see the certificate, [`SURE_PAUSE`] apart. After a reload, old and new workers both
+/// accept connections for a moment (100 ms with nginx).
 const SURE: u32 = 3;
 /// Pause between the probes that [`SURE`] counts.
 const SURE_PAUSE: Duration = Duration::from_millis(100);

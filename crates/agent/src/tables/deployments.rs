@@ -28,7 +28,7 @@ pub struct NewDeployment {
 pub struct DeploymentResult {
     /// The run: a row of table `jobs`.
     pub job: i64,
-    /// Id of the target.
+    /// Id of the target of the deployment.
     pub target: Uuid,
     /// State after the attempt.
     pub state: DeploymentState,
@@ -47,7 +47,7 @@ pub struct DeploymentRow {
     pub id: i64,
     /// Run, target, agent and certificate of the deployment.
     pub asked: NewDeployment,
-    /// Same as [`DeploymentResult::state`].
+    /// State after the last attempt.
     pub state: DeploymentState,
     /// Number of attempts so far.
     pub attempts: i64,
@@ -201,7 +201,7 @@ fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Counts the deployments of a run that have not succeeded. Returns this number and the total.
+/// Returns the number of deployments of a run that have not succeeded, and the number of all its deployments.
 ///
 /// # Errors
 /// Database errors.
@@ -221,10 +221,7 @@ pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64
 }
 
 impl Agents<'_> {
-    /// Returns the deployments of a run, by target.
-    ///
-    /// # Errors
-    /// Database errors.
+    /// Returns the deployments of a run (`job`), sorted by target.
     pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
         self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_row).collect()
     }

@@ -1,4 +1,4 @@
-//! Enrolment tokens.
+//! Table of the enrolment tokens of agents.
 
 use uuid::Uuid;
 

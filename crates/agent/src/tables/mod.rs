@@ -64,7 +64,7 @@ pub struct AgentFacts {
     pub addresses: String,
 }
 
-/// Filter for listing agents.
+/// Filter for listing agents by labels, retirement and last-seen time.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentFilter {
     /// Labels that an agent must have. At most [`SELECTOR_LABELS_MAX`]; callers reject more.
@@ -428,7 +428,7 @@ impl Agents<'_> {
         self.0.row(AGENT_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(agent_of).transpose()
     }
 
-    /// Lists agents by name.
+    /// Lists agents, sorted by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].
@@ -483,7 +483,7 @@ impl Agents<'_> {
         self.0.row(GROUP, vec![name.into()]).await?.map(agent_group_row).transpose()
     }
 
-    /// Lists groups by name.
+    /// Lists groups, sorted by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].

@@ -137,7 +137,7 @@ impl Agents<'_> {
         self.0.row(TARGET_NAMED, vec![name.into()]).await?.map(target_of).transpose()
     }
 
-    /// Lists targets by name, of one agent or of all.
+    /// Lists the targets of one agent or of all agents, sorted by name.
     ///
     /// # Errors
     /// Database errors; [`StoreError::BadCursor`].

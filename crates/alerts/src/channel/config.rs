@@ -1,4 +1,4 @@
-//! Configuration of channels.
+//! Configuration of notification channels.
 
 use keys::Secret;
 use outbound::guard::Guard;
@@ -39,7 +39,7 @@ pub struct Webhook {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChatConfig {
-    /// URL of the webhook.
+    /// Secret URL of the webhook, to which messages are posted.
     pub url: Secret,
 }
 
@@ -74,13 +74,13 @@ pub struct Smtp {
     /// Port of the mail server. Default: 465 for `tls`, 587 for `starttls`, 25 for `none`.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Encryption of the connection.
+    /// Encryption of the connection: TLS, STARTTLS or none.
     #[serde(default)]
     pub security: MailEncryption,
     /// User name, if the server requires authentication.
     #[serde(default)]
     pub username: Option<String>,
-    /// Password of the user.
+    /// Password of `username`.
     #[serde(default)]
     pub password: Option<Secret>,
     /// Sender address.

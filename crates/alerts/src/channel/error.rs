@@ -1,4 +1,4 @@
-//! Errors of channels.
+//! Errors of notification channels.
 
 use std::fmt;
 use std::time::Duration;

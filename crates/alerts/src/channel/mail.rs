@@ -1,4 +1,4 @@
-//! E-mail channel.
+//! E-mail notification channel over SMTP.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -47,7 +47,8 @@ pub(crate) enum Client {
 }
 
 impl Channels {
-    /// Creates the channels over a resolver. Names are resolved for every new connection and checked against the guard.
+    /// Creates the channels. Each new connection resolves its host name with `resolver`, and checks the addresses against the
+    /// guard.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         Self { resolver, guard: Guard::default(), clients: std::sync::Arc::default() }

@@ -1,4 +1,4 @@
-//! The request to an HTTP channel.
+//! The HTTP request that delivers a message to a channel.
 
 /// A POST request with a JSON body.
 #[derive(Debug)]

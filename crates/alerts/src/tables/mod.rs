@@ -65,7 +65,7 @@ pub struct AlertDocument {
     pub updated_at_us: i64,
 }
 
-/// An alert to raise.
+/// An alert to raise, or to repeat if an unresolved alert has the same key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewAlert {
     /// Deduplication key. An event with the same key repeats the alert while the alert is not resolved.
@@ -78,7 +78,7 @@ pub struct NewAlert {
     pub severity: Severity,
     /// Human-readable title in one line.
     pub title: String,
-    /// Attributes as JSON.
+    /// Attributes that rules match, as JSON.
     pub attributes: String,
     /// Id of the silence that suppresses notifications.
     pub silenced_by: Option<Uuid>,
@@ -103,7 +103,7 @@ pub struct AlertRow {
     pub severity: Severity,
     /// Human-readable title in one line.
     pub title: String,
-    /// Attributes as JSON.
+    /// Attributes that rules match, as JSON.
     pub attributes: String,
     /// Whether the alert is open, acknowledged or resolved.
     pub state: AlertState,
@@ -126,11 +126,11 @@ pub struct AlertRow {
 /// A message about an alert to a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDeliveryRow {
-    /// Id of the message.
+    /// Id of the message, the same for every attempt.
     pub id: Uuid,
     /// Row id of the alert.
     pub alert: i64,
-    /// Id of the channel.
+    /// Id of the channel that the message is sent to.
     pub channel: Uuid,
     /// Whether the message is about a raised, an escalated or a resolved alert.
     pub reason: MessageReason,
@@ -153,7 +153,7 @@ pub struct AlertDeliveryRow {
 pub struct NewAlertDelivery {
     /// Row id of the alert.
     pub alert: i64,
-    /// Id of the channel.
+    /// Id of the channel that the message is sent to.
     pub channel: Uuid,
     /// Whether the message is about a raised, an escalated or a resolved alert.
     pub reason: MessageReason,
@@ -187,7 +187,7 @@ pub struct AlertScheduleRow {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// Attributes as JSON.
+    /// Attributes that rules match, as JSON.
     pub attributes: String,
 }
 
@@ -379,7 +379,7 @@ pub async fn insert_alert_channel(
     tx.execute(CHANNEL_INSERT, parameters).await.map(drop)
 }
 
-/// Changes a channel that still has its revision.
+/// Changes a channel, unless its revision has changed since the caller read the channel.
 ///
 /// # Errors
 /// [`StoreError::Stale`] when the channel was changed meanwhile; [`StoreError::Conflict`] when the name is taken.
@@ -482,7 +482,7 @@ pub async fn requeue_alert_channel(tx: &mut Tx, channel: Uuid, now_us: i64) -> R
 }
 
 impl Alerts<'_> {
-    /// Returns every channel, by name.
+    /// Returns every channel, sorted by name.
     ///
     /// # Errors
     /// Database errors.
@@ -498,7 +498,7 @@ impl Alerts<'_> {
         self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_row).transpose()
     }
 
-    /// Returns all documents of one kind, by name.
+    /// Returns all documents of one kind, sorted by name.
     ///
     /// # Errors
     /// Database errors.

@@ -84,8 +84,8 @@ INSERT INTO alert_deliveries (uuid, alert_id, channel, reason, state, attempts, 
 VALUES (:uuid, :alert, :channel, :reason, :state, 0, :at, :at) ON CONFLICT DO NOTHING"
 };
 
-/// Returns the channels that are notified of the alert ?1. A waiting message counts, because it is sent even if its alert is
-/// resolved meanwhile.
+/// Returns the channels that are notified of the alert ?1. A waiting message counts, because it is sent even if its alert has been
+/// resolved in the meantime.
 pub(super) const NOTIFIED: &str = with_states!(
     "-- alert_channels_notified
 SELECT DISTINCT alert_id, channel FROM alert_deliveries

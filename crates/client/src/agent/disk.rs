@@ -93,7 +93,7 @@ impl DiskCache {
         Ok(())
     }
 
-    /// Writes the cache when it changes, and at the end.
+    /// Writes the cache to disk after changes, at most once every [`WRITE_EVERY`], and on shutdown.
     pub(super) async fn keep(self, client: Client, stop: CancellationToken) {
         let (mut written, mut at) = (client.cache().revision(), None);
         while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {

@@ -25,7 +25,7 @@ pub use socket::check_socket;
 
 /// Maximum attempts of a request, including the first one.
 const TRIES_MAX: u32 = 4;
-/// Maximum duration of one attempt as a part of the deadline: one part in `TRY_PARTS`.
+/// An attempt takes at most 1/`TRY_PARTS` (half) of the deadline.
 const TRY_PARTS: u32 = 2;
 /// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If the deadline passes, the store
 /// completes the request, but the client does not learn the result.

@@ -136,8 +136,8 @@ fn default_credential_chain(http: &HttpClient) -> Result<Chain, Error> {
 type Chain = Vec<Arc<dyn TokenCredential>>;
 type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 
-/// A credential that uses the first of several credentials that returns a token, and from then on only that one. The SDK's
-/// credentials cache a token until five minutes before it expires, even if a service refused it. A credential that returns a
+/// A credential that tries several credentials in turn. Once a credential has returned a token, only this credential is used. The
+/// SDK's credentials cache a token until five minutes before it expires, even if a service refused it. A credential that returns a
 /// refused token is therefore created again.
 struct CredentialSelector {
     make: MakeChain,

@@ -67,7 +67,7 @@ pub enum CloudKeyError {
     /// The service did not return the public key.
     #[error("{service} does not return the public key of {key}: {answer}")]
     Refused {
-        /// Name of the service.
+        /// Name of the service that refused the request.
         service: &'static str,
         /// The key as the configuration names it.
         key: String,
@@ -79,7 +79,7 @@ pub enum CloudKeyError {
     /// The key does not sign, or supports no scheme that Bulla uses.
     #[error("{service}: {key} {problem}")]
     Unusable {
-        /// Name of the service.
+        /// Name of the service that contains the key.
         service: &'static str,
         /// The key as the configuration names it.
         key: String,

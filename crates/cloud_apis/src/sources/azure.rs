@@ -133,8 +133,8 @@ impl AzureSource {
         Ok(found.into_iter().map(|vault| with_trailing_slash(&vault.properties.vault_uri)).collect())
     }
 
-    /// Returns the gateways that use each certificate, by certificate. If the gateways cannot be listed, the result is empty, and
-    /// this part of the listing is reported as failed.
+    /// Returns, for each certificate, the gateways that use the certificate. If the gateways cannot be listed, the result is empty,
+    /// and this part of the listing is reported as failed.
     async fn gateways(&self, sink: &Sink, deadline: Deadline) -> HashMap<String, Vec<Use>> {
         let path = "Microsoft.Network/applicationGateways";
         match self.resources::<Gateway>(path, GATEWAYS_API, deadline).await {

@@ -1,4 +1,4 @@
-//! Options for following logs.
+//! Options for following a Certificate Transparency log.
 
 use std::time::Duration;
 

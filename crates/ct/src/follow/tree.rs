@@ -89,7 +89,7 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// Returns whether these are the hashes of the tile. The tiles above must be verified.
+    /// Returns whether `tile` contains the hashes of the tile `id`. The tiles above `id` must already be verified.
     pub(super) fn is_proven(&self, id: TileId, tile: &[Hash]) -> bool {
         if !id.is_full() {
             return self.edge.partial(id.level).is_some_and(|edge| edge == tile);

@@ -1,4 +1,4 @@
-//! Metrics of one node's monitor.
+//! Metrics of the Certificate Transparency monitor on one node.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct MonitorFigures {
     pub logs: Vec<(String, LogFigures)>,
 }
 
-/// Metrics of a search service.
+/// Request counters and lag of one search service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServiceFigures {
     /// Number of pages received.
@@ -24,19 +24,19 @@ pub struct ServiceFigures {
     pub throttled: u64,
     /// Number of requests that failed for other reasons.
     pub failed: u64,
-    /// Issuances that no source reported before.
+    /// Number of issuances that this service was the first source to report.
     pub new: u64,
     /// Lag in seconds: time since the oldest overdue search was due, or since a search began to fail. Set only on the node that
     /// judges.
     pub lag_s: f64,
 }
 
-/// Metrics of a log.
+/// Counters and state of one followed log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogFigures {
     /// Number of entries read.
     pub entries: u64,
-    /// Issuances that no source reported before.
+    /// Number of issuances that this log was the first source to report.
     pub new: u64,
     /// Tree size at the last step.
     pub size: u64,

@@ -62,7 +62,7 @@ const PAGE: usize = 1_000;
 #[derive(Clone, Debug)]
 pub struct MonitorOptions {
     /// Minimum interval between two searches for a domain; a service may require a longer one. A delay of up to a tenth of the
-    /// interval is added, derived from a hash, so that domains added together are not searched at the same time.
+    /// interval is added. It is derived from a hash, so that domains that were added together are searched at different times.
     pub poll_every: Duration,
     /// Time for which an issuance waits for its verdict: see [`GRACE`].
     pub grace: Duration,
@@ -80,7 +80,7 @@ impl Default for MonitorOptions {
             poll_every: Duration::from_secs(3_600),
             grace: GRACE,
             checkpoint_every: Duration::from_secs(60),
-            // A service outage of one night needs no alert; a whole day without data does.
+            // An outage of a service for less than six hours needs no alert.
             behind_after: Duration::from_secs(6 * 3_600),
             follow: FollowOptions::default(),
         }
@@ -100,7 +100,7 @@ pub struct NewDomain {
     pub enabled: bool,
 }
 
-/// A person's review of an issuance.
+/// A person's decision on an issuance: expected or acknowledged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Review {
     /// The issuance is legitimate, and so are its renewals.
@@ -226,7 +226,7 @@ impl Monitor {
         searches.chain(logs).collect()
     }
 
-    /// Returns a page of the watched domains, by name.
+    /// Returns a page of the watched domains, sorted by name.
     ///
     /// # Errors
     /// Database errors; a cursor of another listing.
@@ -258,7 +258,7 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).searches_of(domain).await?)
     }
 
-    /// Returns a page of search states, by domain and service.
+    /// Returns a page of search states, sorted by domain and service.
     ///
     /// # Errors
     /// Database errors; a cursor of another listing.
@@ -271,7 +271,7 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).searches(after, limit).await?)
     }
 
-    /// Returns every log that was ever followed, by name.
+    /// Returns every log that was ever followed, sorted by name.
     ///
     /// # Errors
     /// Database errors.

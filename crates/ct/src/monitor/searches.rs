@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const SEED_EVERY: u64 = 12;
 /// Minimum delay after a failure, even if the service requests a shorter one.
 const RETRY_MIN: Duration = Duration::from_secs(60);
-/// Divisor of the interval: searches due at the same time are spread over a tenth of the interval.
+/// Searches that are due at the same time are spread over the interval divided by this number.
 const JITTER: u32 = 10;
 /// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);

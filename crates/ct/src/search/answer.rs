@@ -1,4 +1,4 @@
-//! Types and functions shared by the parsers of service responses.
+//! Types and functions that the response parsers of all search services share.
 
 use crate::issuance::Issuance;
 

@@ -43,7 +43,7 @@ const POLL_AFTER: Duration = Duration::from_secs(3_600);
 /// Minimum interval, even if the service requests a shorter one.
 const POLL_AFTER_MIN: Duration = Duration::from_secs(60);
 
-/// API type of a search service.
+/// API type of a search service: Cert Spotter or crt.sh.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -53,7 +53,7 @@ pub enum Dialect {
     CrtSh,
 }
 
-/// Options of a search service.
+/// Name, API type, URL, token and limits of a search service.
 #[derive(Clone)]
 pub struct SearchOptions {
     /// Name under which cursors are stored.
@@ -346,7 +346,7 @@ impl SearchService {
 /// A search for the certificates of one domain, at one service.
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
-    /// A registered domain.
+    /// Registered domain to search for.
     pub domain: String,
     /// The cursor after the last page.
     pub cursor: SearchCursor,
@@ -359,7 +359,7 @@ pub struct SearchOutcome {
     pub service: String,
     /// The domain searched for.
     pub domain: String,
-    /// The page, or the error.
+    /// One page of results, or the error of the query.
     pub result: Result<SearchPage, SearchError>,
 }
 

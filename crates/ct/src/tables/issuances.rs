@@ -64,14 +64,14 @@ pub struct NewCtIssuance {
     pub domains: Vec<String>,
 }
 
-/// An issuance as stored.
+/// A stored issuance with its verdict.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtIssuanceRow {
     /// Public identifier.
     pub id: Uuid,
-    /// See [`NewCtIssuance::issuer_serial`].
+    /// SHA-256 over issuer and serial number.
     pub issuer_serial: [u8; 32],
-    /// See [`NewCtIssuance::tbs`].
+    /// SHA-256 of the logged tbsCertificate, if known.
     pub tbs: Option<[u8; 32]>,
     /// The issuer's name.
     pub issuer: String,
@@ -99,7 +99,7 @@ pub struct CtIssuanceRow {
     pub reason: String,
 }
 
-/// Filter of a listing of issuances.
+/// Filter for listing issuances by watched domain, verdict and time of discovery.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CtFilter {
     /// Only issuances for this watched domain.

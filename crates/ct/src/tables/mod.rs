@@ -40,12 +40,12 @@ pub struct CtDomainRow {
     pub updated_at_us: i64,
 }
 
-/// Settings of a watched domain.
+/// Issuer rule, state and services of a watched domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtDomainSettings {
-    /// See [`CtDomainRow::rule`].
+    /// Issuer rule of the domain, JSON.
     pub rule: String,
-    /// See [`CtDomainRow::enabled`].
+    /// Whether the domain is watched; false: paused.
     pub enabled: bool,
     /// Names of the services that watch the domain; empty: all. A name has lower-case letters, digits, `.` and `-`.
     pub services: Vec<String>,
@@ -54,7 +54,7 @@ pub struct CtDomainSettings {
 /// State of one service's search for a domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtSearchRow {
-    /// Name of the service.
+    /// Name of the search service.
     pub service: String,
     /// The domain that is searched for.
     pub domain: String,
@@ -81,7 +81,7 @@ pub struct CtSearchRow {
 /// State of a service's searches for all enabled domains together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtServiceRow {
-    /// Name of the service.
+    /// Name of the search service.
     pub service: String,
     /// Number of domains that the service watches.
     pub domains: i64,
@@ -134,7 +134,8 @@ pub struct CtLogStep {
     pub place: String,
     /// Number of unread entries.
     pub behind: i64,
-    /// See [`CtLogRow::behind_since_us`].
+    /// Start of the time in which the log has more unread entries than one step reads, µs since 1970-01-01 UTC. `None` if the log
+    /// has fewer.
     pub behind_since_us: Option<i64>,
     /// Warning that the log responds but its tree does not grow; `None` if the tree grows.
     pub warning: Option<String>,
@@ -447,7 +448,7 @@ pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> R
     Ok(tx.execute(LEAVE, parameters).await? == 1)
 }
 
-/// Stops watching a domain; its issuances stay. False if it was not watched.
+/// Stops watching a domain; its issuances stay in the database. Returns false if the domain was not watched.
 ///
 /// # Errors
 /// Database errors.
@@ -511,7 +512,7 @@ pub async fn alarm_ct_log(
     tx.execute(LOG_ALARMED, parameters).await.map(drop)
 }
 
-/// Deletes a log's state, so that the follower starts as in a new log. False when there was none.
+/// Deletes a log's state, so that the follower starts as in a new log. Returns false when the log has no stored state.
 ///
 /// # Errors
 /// Database errors.
@@ -529,7 +530,7 @@ impl Ct<'_> {
         self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_row(&mut row)).transpose()
     }
 
-    /// Returns a page of the watched domains, by name.
+    /// Returns a page of the watched domains, sorted by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -559,8 +560,8 @@ impl Ct<'_> {
         row.map(read).transpose().map(Option::unwrap_or_default)
     }
 
-    /// Claims up to `limit` searches of `service` that are due at `now_us` for `holder`, until `until_us`, in the order of their
-    /// due times. One statement. Skips searches with a valid claim of another node.
+    /// Claims up to `limit` searches of `service` for `holder`, until `until_us`. Selects searches that are due at `now_us`,
+    /// earliest first, and skips searches with a valid claim of another node. Sends one statement.
     ///
     /// # Errors
     /// Database errors.
@@ -618,7 +619,7 @@ impl Ct<'_> {
         rows.into_iter().map(search_row).collect()
     }
 
-    /// Returns a page of search states, by domain and service.
+    /// Returns a page of search states, sorted by domain and service.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -639,7 +640,7 @@ impl Ct<'_> {
         })
     }
 
-    /// Returns the state of each service's searches, by name.
+    /// Returns the state of each service's searches, sorted by the service's name.
     ///
     /// # Errors
     /// Database errors.
@@ -657,7 +658,7 @@ impl Ct<'_> {
         self.0.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
     }
 
-    /// Returns every followed log, by name; there are a few dozen.
+    /// Returns every followed log, sorted by name; there are a few dozen.
     ///
     /// # Errors
     /// Database errors.

@@ -3,7 +3,7 @@
 /// Position and hash of the last event of a chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AuditHead {
-    /// Number of the chain.
+    /// Number of the audit log chain (shard).
     pub shard: i64,
     /// Position of the last event; 0 for a chain without events.
     pub sequence: i64,

@@ -39,7 +39,7 @@ pub struct AuditEvent {
 /// An event of the audit log as stored, with its position and hash in the chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditRow {
-    /// Number of the chain.
+    /// Number of the audit log chain (shard).
     pub shard: i64,
     /// Position in the chain, from 1.
     pub sequence: i64,
@@ -57,7 +57,7 @@ pub struct AuditRow {
     pub hash: [u8; 32],
 }
 
-/// Filter for listing events.
+/// Filter for listing audit events by actor, action, resource and time. All given conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     /// Only events of this actor.

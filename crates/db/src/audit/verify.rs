@@ -8,7 +8,7 @@ use crate::database::Database;
 use crate::digest::hex;
 use crate::error::StoreError;
 
-/// Result of verifying all chains.
+/// Result of verifying the audit log: verified events and chains, faults and heads.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct AuditVerification {
     /// Number of events whose hash was recomputed.
@@ -24,9 +24,9 @@ pub struct AuditVerification {
 /// Known positions and hashes with which the chains are compared.
 #[derive(Clone, Debug, Default)]
 pub struct AuditBounds {
-    /// By chain: position and hash of the last event that is stored elsewhere. The verification starts after it.
+    /// Position and hash of the last event that is stored elsewhere, for each chain. The verification starts after this event.
     pub starts: BTreeMap<i64, (i64, [u8; 32])>,
-    /// By chain and position: hashes known from elsewhere, such as signed heads.
+    /// Hashes known from elsewhere, such as signed heads, for each pair of chain and position.
     pub points: BTreeMap<(i64, i64), [u8; 32]>,
 }
 

@@ -141,7 +141,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// Sets when the following statements are planned.
+    /// Sets the session's plan mode for the following statements: plan at each execution, or once per connection.
     async fn plan(&mut self, planned: StatementPlanning) -> Result<(), StoreError> {
         if self.planned != Some(planned) {
             let session = planned.session();

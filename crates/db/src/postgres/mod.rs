@@ -1,5 +1,5 @@
-//! PostgreSQL 14 or newer: a pool of connections for writers (one for a scan, the others for concurrent commits) and a smaller one
-//! for readers. Lost connections are reopened.
+//! PostgreSQL 14 or newer: a connection pool for writers (one connection for a scan, the others for concurrent commits) and a
+//! smaller pool for readers. Lost connections are reopened.
 
 pub(crate) mod connection;
 mod remote;
@@ -120,8 +120,8 @@ impl Postgres {
             let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
             transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;
-            // Another process may have created the table meanwhile. A second check could return this session's outdated cached
-            // answer. The creation itself does not use that answer.
+            // Another process may have created the table since the check. A second check could return an outdated answer from this
+            // session's cache. The statement that creates the table does not use the cache.
             let created = transaction.batch_execute(create).await;
             created.map_err(|error| translate(create, error))?;
             transaction.commit().await.map_err(run("-- commit"))?;

@@ -23,7 +23,7 @@ const TERMINATE_MS: u32 = 5_000;
 /// Maximum characters of a server's message in an error.
 const MESSAGE_MAX: usize = 500;
 
-/// Encryption of the connection.
+/// Encryption of the connection to a server, and the checks of the server's certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RemoteTls {
     /// TLS; the certificate must be trusted and name the host.
@@ -65,7 +65,7 @@ pub enum RemoteError {
     Rejected {
         /// The statement, by its number or by a short description.
         statement: String,
-        /// Message of the server.
+        /// Error message of the server.
         message: String,
     },
 }

@@ -54,7 +54,7 @@ impl Replica {
         let mut away = self.away();
         match &mut *away {
             None => Reading::Primary,
-            // The database is unreachable for too long: the standby is no longer trusted.
+            // The database has been unreachable for too long: the standby is no longer trusted.
             Some(away) if away.since.elapsed() > self.alone => Reading::Primary,
             Some(away) if away.probed.elapsed() >= PROBE_EVERY => {
                 away.probed = Instant::now();

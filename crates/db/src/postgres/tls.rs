@@ -216,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
 pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
-    /// Disables channel binding: SCRAM runs without it. `verify-full` gives the same protection.
+    /// Disables channel binding: SCRAM runs without it. `verify-full` provides the same protection.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,4 +1,4 @@
-//! Errors of joining and of requests.
+//! Errors of joining hosts, and of requests to the control plane.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub enum ApiError {
     /// The server did not respond.
     #[error("{server} does not answer: {reason}")]
     Away {
-        /// URL of the server.
+        /// URL of the server that did not respond.
         server: String,
         /// The error of the connection.
         reason: String,
@@ -18,7 +18,7 @@ pub enum ApiError {
     /// The server rejected the request.
     #[error("{server} rejects the request ({status}): {reason}")]
     Refused {
-        /// URL of the server.
+        /// URL of the server that rejected the request.
         server: String,
         /// HTTP status of the response.
         status: u16,
@@ -30,7 +30,7 @@ pub enum ApiError {
     /// The response is invalid.
     #[error("invalid response from {server}: {reason}")]
     Answer {
-        /// URL of the server.
+        /// URL of the server that sent the invalid response.
         server: String,
         /// Description of the invalid part of the response.
         reason: String,

@@ -18,8 +18,8 @@ pub use api::{Api, REQUEST};
 pub use error::{ApiError, JoinError};
 pub use identity::{Identity, IdentityFolder, bare_csr, read_key};
 
-/// Initial bound of the pause after a failure. It doubles with each failure; the pause is random between a tenth of the bound and
-/// the bound.
+/// Initial bound of the pause after a failure. The bound doubles with each failure. The pause is random between a tenth of the
+/// bound and the bound.
 const BACKOFF: Duration = Duration::from_secs(2);
 /// Maximum bound of the pause after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
@@ -63,8 +63,8 @@ impl JoinOptions {
         Api::new(program, &self.server()?, &trust, None)
     }
 
-    /// Stores the trust anchors for later requests: those from the server's response and those given by the user. Returns the pin,
-    /// if there is one.
+    /// Stores the trust anchors for later requests: the anchors from the server's response and the anchors given by the user.
+    /// Returns the pinned SHA-256, if there is one.
     ///
     /// # Errors
     /// [`JoinError::State`]
@@ -102,7 +102,7 @@ pub fn api_of(
 }
 
 /// Returns the pause after `failures` failures: exponential backoff with jitter, between a tenth of the bound and the bound. The
-/// jitter prevents clients that lost a server together from returning together. The pause is at least `asked`, the delay that the
+/// jitter prevents clients of the same server from reconnecting at the same time. The pause is at least `asked`, the delay that the
 /// server requested, limited to five minutes.
 #[must_use]
 pub fn backoff(failures: u32, asked: Option<Duration>) -> Duration {

@@ -1,4 +1,4 @@
-//! Trust in the server.
+//! How a host verifies the certificate of the server that it joins.
 
 use std::sync::Arc;
 

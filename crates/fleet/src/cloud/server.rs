@@ -60,9 +60,9 @@ pub(crate) struct CloudRequest {
     pub(crate) body: Bytes,
     /// Local address and port of the connection: `127.1.0.3:8443`.
     pub(crate) host: String,
-    /// Whether the response must be that the token has expired.
+    /// Whether to respond that the token has expired.
     pub(crate) expired: bool,
-    /// Whether the response must be a throttling error, whatever the quota.
+    /// Whether to respond with a throttling error, whatever the quota.
     pub(crate) throttled: bool,
     /// Whether the response must contain an invalid signature.
     pub(crate) wrong: bool,

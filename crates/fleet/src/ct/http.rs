@@ -59,7 +59,7 @@ pub enum Trouble {
     Corrupt,
 }
 
-/// Counters of a service.
+/// Counters of a simulated CT log or search service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CtCounts {
     /// TCP connections accepted.
@@ -160,7 +160,7 @@ impl Server {
         }
     }
 
-    /// Queues faults for the next requests, one each.
+    /// Queues faults: one for each of the next requests.
     pub(crate) fn trouble(&self, troubles: &[Trouble]) {
         let mut waiting = self.shared.troubles.lock();
         assert!(waiting.len() + troubles.len() <= TROUBLES_MAX, "over {TROUBLES_MAX} troubles");

@@ -216,7 +216,7 @@ impl CtLog {
         self.state.write().checkpoint = checkpoint.to_owned();
     }
 
-    /// Queues faults for the next requests, one each.
+    /// Queues faults: one for each of the next requests.
     pub fn trouble(&self, troubles: &[Trouble]) {
         self.server.trouble(troubles);
     }

@@ -104,7 +104,7 @@ impl FakeSearchService {
         self.asked.read().clone()
     }
 
-    /// Queues faults for the next requests, one each.
+    /// Queues faults: one for each of the next requests.
     pub fn trouble(&self, troubles: &[Trouble]) {
         self.server.trouble(troubles);
     }

@@ -73,14 +73,14 @@ impl Figures {
     }
 }
 
-/// Result of judging a series.
+/// Verdict about a series: not judged, too few measurements, steady, or drifting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The series has no rule: its values are only displayed.
     Shown,
     /// There are too few measurements.
     Learning,
-    /// The series is steady.
+    /// The series does not drift.
     Steady,
     /// The series drifts; an alert is open.
     Drifting,
@@ -112,7 +112,7 @@ pub struct Judgement {
     pub value: Option<f64>,
     /// The value of the baseline that corresponds to `value`.
     pub base_value: Option<f64>,
-    /// Result of the comparison.
+    /// Verdict of the comparison with the baseline.
     pub verdict: Verdict,
 }
 

@@ -116,8 +116,8 @@ impl History {
         &self.0.samples
     }
 
-    /// Returns the judgements of the last round, for all series with measurements in the last eight days, by name. Empty before the
-    /// first round.
+    /// Returns the judgements of the last round, for all series with measurements in the last eight days. Empty before the first
+    /// round.
     #[must_use]
     pub fn seen(&self) -> Vec<SeriesStatus> {
         self.0.seen.lock().clone()

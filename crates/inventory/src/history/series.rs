@@ -1,4 +1,5 @@
-//! The measured series. Their number is limited by the type, so that they cannot fill memory or database.
+//! Time series that are recorded and compared with their own past. The set of series is a fixed enum, so that their number is
+//! bounded.
 
 use clouds::Provider;
 
@@ -28,7 +29,7 @@ pub struct FleetSize(u8);
 /// The largest order of magnitude: a million endpoints or more.
 const SIZE_MAX: u8 = 6;
 
-/// The destination of calls.
+/// Target of the counted calls: probed endpoints, or the API of a cloud or cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum CallTarget {
     /// Endpoints that were probed. A probe that saw no certificate counts as a failed call.
@@ -83,13 +84,13 @@ impl Series {
         ALL.iter().find(|(series, _)| *series == self).map_or("other", |(_, name)| name)
     }
 
-    /// Returns the series with this name.
+    /// Returns the series with this stable name; `None` if there is no such series.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ALL.iter().find(|(_, known)| *known == name).map(|(series, _)| *series)
     }
 
-    /// Returns the unit of the values.
+    /// Returns the unit of the values, such as `seconds`.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ pub struct Candidate {
     pub host: String,
     /// The requested server name (SNI).
     pub server_name: String,
-    /// The address of the connection.
+    /// IP address of the endpoint, if it is known.
     pub address: Option<IpAddr>,
     /// The certificate's subject alternative names, at most [`OWNERSHIP_NAMES_MAX`].
     pub names: Vec<String>,

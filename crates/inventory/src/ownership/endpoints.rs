@@ -62,8 +62,8 @@ impl Rules {
         Ok(found.iter().enumerate().map(place).collect())
     }
 
-    /// Returns the tags of each endpoint: of a cloud resource its own tags, otherwise the tags of all resources that contain the
-    /// certificate. Sends at most two statements, and none if no rule uses tags.
+    /// Returns the tags of each endpoint. A cloud resource has its own tags; any other endpoint has the tags of all resources that
+    /// contain its certificate. Sends at most two statements, and none if no rule uses tags.
     ///
     /// # Errors
     /// Database errors.

@@ -26,7 +26,7 @@ const POSITION_STEP: u32 = 10;
 /// Reserved name, because it is a path of the API.
 const RESERVED: &str = "explain";
 
-/// A rule to create, or the new settings of one.
+/// An ownership rule to create, or the new settings of an existing rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewRule {
     /// Unique name: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].

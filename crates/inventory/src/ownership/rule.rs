@@ -13,7 +13,7 @@ use super::tagged::TagKeys;
 /// An ownership rule: its conditions, its position, and the values that it assigns.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Id of the rule.
+    /// ID of the rule in the database and in the API.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Step<'r> {
     pub unmet: Option<String>,
 }
 
-/// All rules, in order.
+/// All ownership rules, in the order in which they are evaluated.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules(Vec<Rule>);
 

@@ -156,7 +156,7 @@ pub struct CloudRun {
     pub ended: JoinHandle<Result<Vec<Listed>, ObserveError>>,
 }
 
-/// Like [`clouds::start`], with the certificates as observations.
+/// Starts a listing like [`clouds::start`], and converts the certificates to observations.
 ///
 /// # Cancellation
 /// See [`clouds::start`]; sources that have not ended are missing from the result.

@@ -15,8 +15,8 @@ use crate::tables::ownership::note_ownership_changed;
 /// Maximum resources whose tags are written in one transaction.
 const TAGGED_AT_ONCE: usize = 500;
 
-/// Returns the state of each of the `sources` after its last listing into this inventory, by name. An unreadable state causes one
-/// full listing.
+/// Returns a map from the names of the `sources` to their states after the last listing into this inventory. An unreadable state
+/// causes one full listing.
 ///
 /// # Errors
 /// Database errors.

@@ -16,11 +16,11 @@ store::handle! {
 /// The last notice about an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EndpointNotice {
-    /// Row of the certificate.
+    /// Database row number of the certificate.
     pub leaf: i64,
-    /// Row of the certificate's issuer.
+    /// Database row number of the certificate's issuer.
     pub issuer: i64,
-    /// Row of the chain; 0 when the endpoint sent the certificate without a chain.
+    /// Database row number of the chain; 0 when the endpoint sent the certificate without a chain.
     pub chain: i64,
     /// Bit set of the reported conditions; the caller defines the bits.
     pub conditions: i64,
@@ -31,7 +31,7 @@ pub struct EndpointNotice {
 /// An endpoint that responded in a scan, and its last notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEndpoint {
-    /// Row of the endpoint. Pages are in the order of this number.
+    /// Database row number of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
@@ -39,9 +39,9 @@ pub struct SeenEndpoint {
     pub new: bool,
     /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The address of the connection.
+    /// IP address to which the scan connected.
     pub address: Option<IpAddr>,
-    /// Findings, JSON.
+    /// Findings of the scan about the endpoint, as JSON.
     pub findings: String,
     /// The observed certificate.
     pub leaf: SeenLeaf,
@@ -52,7 +52,7 @@ pub struct SeenEndpoint {
 /// A certificate that an endpoint showed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenLeaf {
-    /// Row of the certificate.
+    /// Database row number of the certificate.
     pub row: i64,
     /// SHA-256 of the certificate.
     pub sha256: [u8; 32],
@@ -60,7 +60,7 @@ pub struct SeenLeaf {
     pub subject: String,
     /// First subject alternative name.
     pub name: Option<String>,
-    /// Row of the issuer.
+    /// Database row number of the issuer.
     pub issuer: i64,
     /// Name of the issuer.
     pub issuer_name: String,
@@ -68,7 +68,7 @@ pub struct SeenLeaf {
     pub not_before_us: i64,
     /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
-    /// Row of the chain; 0 when the endpoint sent the certificate without a chain.
+    /// Database row number of the chain; 0 when the endpoint sent the certificate without a chain.
     pub chain: i64,
     /// The issuer in the chain that expires first, among those that were valid when the leaf's validity began.
     pub above: Option<SeenIssuer>,
@@ -78,7 +78,7 @@ pub struct SeenLeaf {
     pub replaced_at_us: Option<i64>,
     /// Whether the CA of this installation issued the certificate.
     pub issued: bool,
-    /// Whether the certificate is dismissed at the given time.
+    /// Whether the certificate is dismissed at the time `now_us` of the query.
     pub dismissed: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct SeenIssuer {
 /// An endpoint that did not respond in a scan, and about which a watch has a notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SilentEndpoint {
-    /// Row of the endpoint. Pages are in the order of this number.
+    /// Database row number of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
@@ -117,7 +117,7 @@ pub struct SilentEndpoint {
 /// An endpoint with a notice of a watch, which the watch no longer scans or whose source reports it as gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnseenEndpoint {
-    /// Row of the endpoint. Pages are in the order of this number.
+    /// Database row number of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
@@ -191,7 +191,7 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
 pub(crate) const BULKS: &[&BulkStatement] = &[&TELL, &UNTELL, &UNSERVED];
 
-/// Stores the notices of `watch` about endpoints, by row.
+/// Stores the notices of `watch` about endpoints. `told` contains each notice with the row number of its endpoint.
 ///
 /// # Errors
 /// Database errors.
@@ -210,7 +210,7 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> R
     tx.bulk(&TELL, columns).await.map(drop)
 }
 
-/// Deletes the notices about endpoints, by row.
+/// Deletes the notices about endpoints, which are given by row number.
 ///
 /// # Errors
 /// Database errors.

@@ -20,9 +20,9 @@ pub const FOLDED: Uuid = Uuid::nil();
 pub struct HistoryKey {
     /// Start of the time slot, µs since 1970-01-01 UTC.
     pub from_us: i64,
-    /// The measured series.
+    /// Name of the measured series.
     pub series: String,
-    /// The node that measured.
+    /// ID of the node that measured; [`FOLDED`] for folded rows.
     pub node: Uuid,
 }
 
@@ -31,7 +31,7 @@ pub struct HistoryKey {
 pub struct HistoryRow {
     /// Key of the row.
     pub key: HistoryKey,
-    /// The sketch, serialized.
+    /// Sketch of the measurements, in its text form.
     pub sketch: String,
 }
 
@@ -102,7 +102,7 @@ fn key_columns<'k>(keys: impl Iterator<Item = &'k HistoryKey> + Clone) -> Vec<Co
     ]
 }
 
-/// Returns rows of single nodes that are not folded yet, and whose slot begins before `before_us`: the first `limit` rows.
+/// Returns the first `limit` rows that are not folded yet, and whose slot begins before `before_us`.
 ///
 /// # Errors
 /// Database errors.
@@ -178,7 +178,7 @@ impl History<'_> {
         self.0.execute(TRIM, vec![before_us.into()]).await
     }
 
-    /// Returns the reported drifts that have not ended, by series; at most `limit`.
+    /// Returns the reported drifts that have not ended, in the order of the series names; at most `limit`.
     ///
     /// # Errors
     /// Database errors.

@@ -23,7 +23,7 @@ pub struct TagsRow {
     pub protocol: String,
     /// Name of the resource: the endpoint's host.
     pub host: String,
-    /// The certificate that the resource holds.
+    /// SHA-256 of the certificate that the resource contains.
     pub sha256: Option<[u8; 32]>,
     /// Tags as a JSON object. `None` if the resource has no tags.
     pub tags: Option<String>,

@@ -20,7 +20,7 @@ pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 /// allow.
 pub const OWNERSHIP_NAMES_MAX: usize = 256;
 
-/// Settings of an ownership rule.
+/// Settings of an ownership rule that users can change: name, position, conditions and assignment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnershipSettings {
     /// Unique name.
@@ -46,7 +46,7 @@ pub struct OwnershipRow {
     pub updated_at_us: i64,
 }
 
-/// Result of creating a rule.
+/// Result of creating an ownership rule: created, name taken, or too many rules.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnershipInsertion {
     /// The rule was created.

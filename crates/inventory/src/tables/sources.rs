@@ -62,7 +62,7 @@ impl Sources<'_> {
         self.0.row(STATE, vec![source.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
-    /// Returns the states of all sources, by name; ten thousand at most.
+    /// Returns a map from source names to states, for all sources; ten thousand at most.
     ///
     /// # Errors
     /// Database errors.

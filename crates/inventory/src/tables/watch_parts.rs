@@ -25,9 +25,9 @@ pub struct PartRow {
     pub scan: Uuid,
     /// Number of the part, from 0.
     pub part: u64,
-    /// Number of parts of the run.
+    /// Number of parts into which the run was split.
     pub parts: u64,
-    /// The watch of the run.
+    /// ID of the watch whose run is split.
     pub watch: Uuid,
     /// Number of claims so far: the holder's fencing token.
     pub claims: i64,
@@ -140,8 +140,8 @@ impl WatchParts<'_> {
         claimed.await?.into_iter().map(part_row).collect()
     }
 
-    /// Extends the leases of parts that `holder` has claimed to `until_us`; returns those that `holder` still has, by scan and
-    /// number.
+    /// Extends the leases of parts that `holder` has claimed to `until_us`. Returns the parts that `holder` still has, as pairs of
+    /// scan and part number.
     ///
     /// # Errors
     /// Database errors.
@@ -185,7 +185,7 @@ impl WatchParts<'_> {
         self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 
-    /// Returns the progress of runs at `now_us`, by scan; runs that have not begun are missing. One statement.
+    /// Returns a map from scans to the progress of their runs at `now_us`. Runs that have not begun are missing. One statement.
     ///
     /// # Errors
     /// Database errors.

@@ -55,7 +55,7 @@ coded::named! {
     }
 }
 
-/// Result of a run.
+/// Result of a watch run that finished or failed, and the times of the next run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchEnd {
     /// The scan that the run recorded; `None` when it never began.
@@ -66,7 +66,7 @@ pub struct WatchEnd {
     pub outcome: WatchOutcome,
     /// The error, if the run failed.
     pub error: Option<String>,
-    /// Counters, JSON; `None` when nothing was counted.
+    /// Counters of the run as JSON; `None` when nothing was counted.
     pub counts: Option<String>,
     /// Times of the next run.
     pub times: WatchTimes,
@@ -85,7 +85,7 @@ pub struct WatchLast {
     pub outcome: WatchOutcome,
     /// The error, if the run failed.
     pub error: Option<String>,
-    /// Counters, JSON.
+    /// Counters of the run as JSON; `None` when nothing was counted.
     pub counts: Option<String>,
 }
 
@@ -115,9 +115,9 @@ pub struct WatchRow {
     pub times: WatchTimes,
     /// Number of claims so far: the holder's fencing token.
     pub claims: i64,
-    /// The run in progress.
+    /// The run in progress; `None` between runs.
     pub run: Option<WatchRun>,
-    /// The last run that ended.
+    /// The last run that ended; `None` before the end of the first run.
     pub last: Option<WatchLast>,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
@@ -182,7 +182,7 @@ pub(crate) const ALL: &[&str] =
     &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, WANT, RELEASE, FILL, END];
 pub(crate) const BULKS: &[&BulkStatement] = &[&CLAIM, &RENEW];
 
-/// Result of creating a watch.
+/// Result of creating a watch: created, name taken, or too many watches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WatchInsertion {
     /// The watch was created.
@@ -339,7 +339,7 @@ impl Watches<'_> {
         self.0.row(WATCH_NAMED, vec![name.into()]).await?.map(row_of).transpose()
     }
 
-    /// Returns a page of the watches, by name.
+    /// Returns a page of the watches, in the order of their names.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.

@@ -51,7 +51,7 @@ impl LeasedParts {
         self.0.lock().values().map(|(row, _)| *row).collect()
     }
 
-    /// Cancels the parts in `asked` that are not in `kept`, because another node has them or they are no longer needed.
+    /// Cancels each part in `asked` that is not in `kept`: another node has the part, or the part is no longer needed.
     pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
         let held = self.0.lock();
         for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {

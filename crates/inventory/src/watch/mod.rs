@@ -1,6 +1,6 @@
 //! Watches: scans that a server repeats on a schedule.
 //!
-//! [`Watches`] manages them; [`Watches::run`] executes those that are due. Any number of nodes can share the work: a run belongs
+//! [`Watches`] manages the watches; [`Watches::run`] executes the due ones. Any number of nodes can share the work: a run belongs
 //! to the node that holds its lease. A node that shuts down releases its runs; the leases of a crashed node expire. The next node
 //! continues the scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in
 //! the same way.
@@ -84,7 +84,7 @@ pub struct WatchSpec {
     pub all_addresses: bool,
 }
 
-/// A watch to create, or the new settings of one.
+/// A watch to create, or the new settings of an existing watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewWatch {
     /// Unique name: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
@@ -232,7 +232,7 @@ impl Watches {
         Self(Shared::new(WatchService { store, clock, kit: Box::new(kit), options }))
     }
 
-    /// Returns a page of the watches, by name.
+    /// Returns a page of the watches, in the order of their names.
     ///
     /// # Errors
     /// Database errors; a cursor of another listing.
@@ -347,7 +347,7 @@ impl Watches {
         }
     }
 
-    /// Returns the progress of the current runs of these watches, by watch. One statement.
+    /// Returns a map from the IDs of these watches to the progress of their current runs. One statement.
     ///
     /// # Errors
     /// Database errors.

@@ -24,8 +24,8 @@ pub(super) fn next(
     at(id, planned, jitter_us)
 }
 
-/// Returns the times of a watch after a change of its settings. They do not apply to a run in progress, which plans the next run
-/// at its end. A new interval or jitter counts from the current planned time; a shorter interval moves this time closer.
+/// Returns the times of a watch after a change of its settings. The times do not apply to a run in progress, which plans the next
+/// run at its end. A new interval or jitter counts from the current planned time; a shorter interval moves this time closer.
 pub(super) fn changed(row: &WatchRow, to: &WatchSettings, now_us: i64) -> WatchTimes {
     let same = (row.settings.interval_us, row.settings.jitter_us) == (to.interval_us, to.jitter_us);
     if same || row.run.is_some() {

@@ -39,10 +39,10 @@ enum Pass {
 }
 
 impl Watches {
-    /// Repeatedly sends notices about the results that `scan` has stored so far, until `ended` is cancelled. Recipients therefore
+    /// Repeatedly sends notices about the results that `scan` has stored so far, until `ended` is cancelled, so that recipients
     /// need not wait for the end of a long run. Each pass is short compared with the pause after it. A pass ends only between two
-    /// pages and is never dropped. The database could still commit the last transaction of a dropped pass after the next pass has
-    /// read which notices were sent.
+    /// pages and is never dropped: otherwise the database could commit the last transaction of a pass after the next pass has read
+    /// which notices were sent.
     pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,

@@ -8,8 +8,8 @@ use x509::{Certificate, UnixTime};
 use crate::jose::base64url;
 use crate::order::Window;
 
-/// Minimum, maximum and default seconds between two requests for renewal information (RFC 9773 section 4.3.2). The default
-/// applies when the server sends no value.
+/// Minimum seconds between two requests for renewal information (RFC 9773 section 4.3.2), followed by the maximum and the default.
+/// The default applies when the server sends no value.
 const RETRY_MIN: u32 = 60;
 const RETRY_MAX: u32 = 86_400;
 const RETRY_DEFAULT: u32 = 6 * 3_600;
@@ -37,8 +37,8 @@ struct SuggestedWindow {
     end: Timestamp,
 }
 
-/// Parses the renewal window in a response. `None`, to ignore the window, when it is malformed or ends before it starts (RFC 9773
-/// section 4.2).
+/// Parses the renewal window in a response. Returns `None`, so that the window is ignored, when the window is malformed or ends
+/// before it starts (RFC 9773 section 4.2).
 pub(super) fn window(reply: &Reply, now: UnixTime) -> Option<Window> {
     let info: RenewalInfo = serde_json::from_slice(&reply.body).ok()?;
     let (start, end) = (info.suggested_window.start.as_second(), info.suggested_window.end.as_second());

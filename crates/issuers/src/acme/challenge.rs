@@ -35,7 +35,7 @@ struct Proof {
     key_authorization: String,
 }
 
-/// Dependencies of proofs.
+/// Dependencies for proving control over names.
 pub(super) struct Prover<'a> {
     pub(super) client: &'a Client,
     pub(super) config: &'a AcmeConfig,

@@ -1,4 +1,4 @@
-//! Configuration of DNS-01 publication.
+//! Configuration of how dns-01 records are published.
 
 use std::net::SocketAddr;
 
@@ -74,7 +74,7 @@ impl PublisherConfig {
     }
 }
 
-/// MAC algorithms of TSIG.
+/// MAC algorithm of a TSIG key (RFC 8945).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum TsigAlgorithm {
     /// HMAC-SHA256.

@@ -100,7 +100,7 @@ impl Rfc2136 {
     }
 }
 
-/// Returns the system time, which TSIG requires even when the domain uses another clock.
+/// Returns the system time, which TSIG requires even when the caller uses another clock.
 fn system_time_seconds() -> u64 {
     u64::try_from(store::Clock::system().now_seconds()).unwrap_or(0)
 }

@@ -26,7 +26,8 @@ pub const ACME_TLS: &[u8] = b"acme-tls/1";
 const ACME_IDENTIFIER: &str = "1.3.6.1.5.5.7.1.31";
 /// Maximum number of names under validation at a time. Each has a certificate in memory.
 const NAMES_MAX: usize = 10_000;
-/// Seconds for which the certificate is valid after its creation. It is backdated by the same time, for clocks that differ.
+/// Seconds for which the certificate is valid after its creation. Its start of validity is backdated by the same time, for clocks
+/// that differ.
 const LIFE: i64 = 7 * x509::DAY;
 /// Maximum number of concurrent handshakes per listener.
 const CONNECTIONS_MAX: usize = 64;

@@ -13,7 +13,7 @@ use crate::tables;
 
 /// Maximum bytes of a request head. Validating servers send about 300.
 const HEAD_MAX: usize = 8 * 1024;
-/// Maximum number of concurrent requests. Validations come from a few places.
+/// Maximum number of concurrent requests. Validation requests come from a few servers.
 const CONNECTIONS_MAX: usize = 64;
 /// Timeout from the connection to the end of the response.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);

@@ -62,7 +62,7 @@ impl std::fmt::Debug for Responders {
 }
 
 impl Responders {
-    /// Creates responders over this database.
+    /// Creates responders that store http-01 answers in this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
         Self(Shared::new(ResponderParts {
@@ -105,7 +105,7 @@ impl Responders {
         self.0.alpn.remove(name);
     }
 
-    /// Listens on `address` until the guard is dropped. Several users share a listener.
+    /// Listens on `address` until the guard is dropped. Several guards share one listener.
     pub(crate) async fn listen(
         &self,
         address: SocketAddr,

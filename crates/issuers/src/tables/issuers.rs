@@ -68,18 +68,18 @@ pub struct IssuerHealth {
     pub last_error: Option<String>,
 }
 
-/// Settings of an issuer to store.
+/// Name, type, configuration and secrets of an issuer to insert or change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerSettings {
-    /// See [`ConfiguredIssuer::name`].
+    /// Unique name.
     pub name: String,
-    /// See [`ConfiguredIssuer::kind`].
+    /// Type of the issuer, such as `acme`.
     pub kind: IssuerKind,
-    /// See [`ConfiguredIssuer::config`].
+    /// Configuration without secrets, JSON.
     pub config: String,
-    /// See [`ConfiguredIssuer::secrets`].
+    /// Sealed secrets of the configuration.
     pub secrets: Option<Vec<u8>>,
-    /// See [`ConfiguredIssuer::enabled`].
+    /// Whether orders may be sent to the issuer.
     pub enabled: bool,
 }
 
@@ -205,7 +205,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE,
 /// The sealed secrets of issuers' configurations, for the rotation of the master key.
 pub const SEALED_ISSUERS: SealedColumn = sealed_column!("configured_issuers", "uuid" Uuid "uuid", "secrets");
 
-/// Result of a change of settings.
+/// Result of inserting or changing the settings of an issuer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IssuerChange {
     /// The change was stored.
@@ -296,7 +296,7 @@ impl ExternalIssuers<'_> {
         self.0.row(ISSUER_NAMED, vec![name.into()]).await?.map(issuer_row).transpose()
     }
 
-    /// Lists configured issuers by name.
+    /// Lists configured issuers, sorted by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -466,7 +466,7 @@ fn settings_values(settings: &IssuerSettings) -> [Value; 5] {
     ]
 }
 
-/// Serializes a breaker. The database stores it as JSON, because it has fields.
+/// Serializes a circuit breaker's state as JSON for the database.
 fn breaker_json(breaker: Breaker) -> Result<String, StoreError> {
     serde_json::to_string(&breaker).map_err(|error| unreadable_breaker(&error))
 }

@@ -89,7 +89,7 @@ pub(crate) fn check_response_code(message: Message) -> Result<Message, ResolveEr
     }
 }
 
-/// Follows the aliases in `message`, a response without error, from the end of the trail.
+/// Follows the aliases in `message`, a response without error, from the last name of `trail`.
 ///
 /// # Errors
 /// [`ResolveError::AliasLoop`].

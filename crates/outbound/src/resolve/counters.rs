@@ -1,4 +1,4 @@
-//! Counters of the resolver.
+//! Counters of the DNS resolver: queries, responses and cache lookups.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -27,7 +27,7 @@ pub enum ResolveError {
     /// The alias chain is a loop or has more than [`super::CHAIN_MAX`] steps; contains the name at which the resolver stopped.
     #[error("the CNAME chain loops or is too long at {0}")]
     AliasLoop(String),
-    /// The response is malformed, for this reason.
+    /// The response is malformed; contains the reason.
     #[error("invalid answer from the resolver: {0}")]
     Malformed(&'static str),
     /// The name is not a valid host name, so no query was sent.

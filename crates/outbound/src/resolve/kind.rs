@@ -1,6 +1,6 @@
-//! Record types of address lookups.
+//! Record types of address lookups: A and AAAA.
 
-/// Record type of an address lookup.
+/// Record type of an address lookup: A or AAAA.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Kind {
     A,

@@ -116,7 +116,7 @@ impl Querier {
         }
     }
 
-    /// Queries further messages as long as responses end in aliases. Terminates because the length of the trail is limited.
+    /// Sends further queries as long as responses end in an alias. Terminates because the length of `trail` is limited.
     async fn follow(&self, trail: &mut AliasChain, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
         let patience = Patience::for_caller(limit);
         loop {

@@ -45,7 +45,7 @@ use name::WireName;
 pub const UPSTREAMS_MAX: usize = 8;
 /// Lifetime of results without a TTL: TTL zero (RFC 1035 section 3.2.1), literal addresses and the hosts file.
 const TRANSACTION: Duration = Duration::from_secs(5);
-/// Divisor of a result's lifetime: the result is prefetched when less than this part, a tenth, remains.
+/// A result is prefetched when less than 1/`PREFETCH_PARTS` (a tenth) of its lifetime remains.
 const PREFETCH_PARTS: u32 = 10;
 /// Minimum lifetime of results that are prefetched. Scans rarely need a result again within a shorter time.
 const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
@@ -100,7 +100,8 @@ pub struct Resolution {
     pub aliases: Vec<String>,
     /// Whether the answer came from the cache.
     pub from_cache: bool,
-    /// With [`Families::Both`]: the error of one family. `None` when both are known, even if one has no addresses.
+    /// With [`Families::Both`]: the error of the family whose lookup failed. `None` when both lookups succeeded, even if one family
+    /// has no addresses.
     pub incomplete: Option<ResolveError>,
 }
 

@@ -193,7 +193,7 @@ impl Upstream {
 }
 
 impl Socket {
-    /// Returns the open line; `None` once its reader has ended.
+    /// Returns the open socket with its pending queries; `None` once its reader task has ended.
     fn line(&self) -> Option<Arc<Line>> {
         (!self.reader.is_finished()).then(|| self.line.clone())
     }

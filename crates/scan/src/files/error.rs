@@ -24,7 +24,7 @@ pub enum FileError {
         "is nested more than {max} folders deep; give the path of the file, or of a deeper folder that contains it"
     )]
     TooDeep {
-        /// Maximum depth.
+        /// Maximum nesting depth of directories.
         max: usize,
     },
     /// The certificates are encrypted, and no password was given.

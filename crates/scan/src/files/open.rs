@@ -1,4 +1,4 @@
-//! Opens files safely.
+//! Opens and reads regular files of limited size. Devices, pipes and sockets are never opened.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::Read;

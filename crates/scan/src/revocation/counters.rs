@@ -1,4 +1,4 @@
-//! Counters of verdicts and requests.
+//! Counters of revocation verdicts, of requests for CRLs and OCSP responses, and of cache lookups.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,7 +35,7 @@ pub const LIST_AGES_S: [u64; 5] = [3_600, 6 * 3_600, 86_400, 2 * 86_400, 7 * 86_
 /// Counters of requests and of the cache.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RevocationCounts {
-    /// Number of verdicts by name.
+    /// Number of verdicts by name: `good`, `revoked`, `unknown`, `not-applicable`.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Number of fetches of CRLs and OCSP responses by result: `read`, `not-modified`, `older` than the cached one, or the name of
     /// the error.
@@ -70,7 +70,7 @@ pub(super) struct Counters {
     pub(super) octets_packed: AtomicU64,
     /// Number of verdicts by name; four names at most.
     pub(super) verdicts: Mutex<BTreeMap<&'static str, u64>>,
-    /// Number of fetches by kind and result; the results are the names of causes and three more.
+    /// Number of fetches by kind and result. The result is `read`, `not-modified`, `older`, or the code of a failure's [`Cause`].
     pub(super) fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
     pub(super) list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
     pub(super) list_ages_sum_s: AtomicU64,

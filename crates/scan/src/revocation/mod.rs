@@ -51,7 +51,7 @@ const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
 /// Approximate bytes of a cached OCSP response or failure, in addition to its URL and serial number.
 const ENTRY_OCTETS: usize = 512;
 
-/// Options of revocation checks.
+/// Options of revocation checks: OCSP, time limit, and limits of size and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct RevocationOptions {
     /// Whether to query OCSP responders if neither a stapled response nor a CRL has the status. The responder learns which

@@ -80,7 +80,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Source of a status.
+/// Source of a revocation status: a stapled OCSP response, a CRL, or an OCSP responder.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
     /// The stapled OCSP response of the handshake.

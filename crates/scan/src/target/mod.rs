@@ -50,7 +50,7 @@ pub enum Host {
 /// One endpoint or file to scan.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
-    /// Host of the target.
+    /// Host name, address, path or cloud resource to scan.
     pub host: Host,
     /// The TCP port; 0 for a file.
     pub port: u16,

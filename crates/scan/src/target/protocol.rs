@@ -71,7 +71,7 @@ impl CloudStore {
 }
 
 named! {
-    /// Source of the protocol of a target.
+    /// Origin of a target's protocol: given by the user, guessed from the port, or the default.
     pub enum ProtocolSource: "source of a protocol" {
         /// Given by the user, as a scheme or by `--starttls`.
         Given => "given",

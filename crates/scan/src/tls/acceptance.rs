@@ -11,7 +11,7 @@ const ANSWER_MAX: usize = 16 * 1_024;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
 
-/// The offer of a short handshake that tests what a server accepts.
+/// Kind of a short handshake, by the versions and suites that the handshake offers.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Question {
     /// TLS 1.1 and earlier, with every cipher suite.

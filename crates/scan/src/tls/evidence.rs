@@ -29,14 +29,14 @@ pub struct Evidence {
     pub scts: Option<Vec<u8>>,
     /// Whether the server requested a client certificate; `None` when the handshake ended before that.
     pub client_certificate: Option<bool>,
-    /// Whether the server offers tickets.
+    /// Whether the server offers session tickets.
     pub session_ticket: TicketOffer,
     /// Whether the server has proved possession of the leaf's key.
     pub proof: Proof,
     /// Whether the server indicates support for a newer version than it chose (RFC 8446 section 4.1.3), although the newer version
     /// was offered. Either an intermediary tampers, or the server is inconsistent.
     pub downgraded: bool,
-    /// Description of the last warning alert; warnings are otherwise ignored.
+    /// Number of the last warning alert ([`names::alert`]). Warnings have no other effect.
     pub warning: Option<u8>,
     /// The alert that the server sent after the client's Finished, for completed handshakes (116 from a server that requires a
     /// client certificate).
@@ -107,7 +107,7 @@ pub enum Failure {
     /// A message arrived in the wrong order.
     #[error("received {} instead of {expected}", names::message(*found))]
     UnexpectedMessage {
-        /// The expected message.
+        /// Name of the expected message.
         expected: &'static str,
         /// Type of the received message: see [`names::message`].
         found: u8,

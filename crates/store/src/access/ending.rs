@@ -1,4 +1,4 @@
-//! Changes of an identity that end its sessions.
+//! Deletion of an identity and replacement of its key, which both end its sessions.
 
 use uuid::Uuid;
 

@@ -10,13 +10,13 @@ use db::{ModuleStatements, Row, StoreError, Value};
 pub struct StoredResponse {
     /// HTTP status.
     pub status: u16,
-    /// Relevant headers as JSON.
+    /// Response headers to send again to a repeated request, as JSON.
     pub headers: String,
     /// Response body. `None` when it contained a secret and was not stored.
     pub body: Option<Vec<u8>>,
 }
 
-/// State of a request with an idempotency key.
+/// State of a request with an idempotency key: new, repeated, in progress, or different.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IdempotencyState {
     /// The request is the first one with its key: execute it, then finish or abandon it.

@@ -54,18 +54,18 @@ pub struct Identity {
     pub last_used_at_us: Option<i64>,
 }
 
-/// An identity to insert.
+/// A new API token, person or client certificate to insert.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewIdentity {
     /// Id of the identity, UUIDv7.
     pub id: Uuid,
-    /// See [`Identity::kind`].
+    /// Whether this is an API token, a person or a client certificate.
     pub kind: IdentityKind,
-    /// See [`Identity::key_hash`].
+    /// SHA-256 of the lookup key, as in [`Identity::key_hash`].
     pub key_hash: [u8; 32],
-    /// See [`Identity::label`].
+    /// Human-readable label, as in [`Identity::label`].
     pub label: String,
-    /// All other fields.
+    /// The fields that can be changed later, such as the name and the grants.
     pub settings: IdentitySettings,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -76,15 +76,15 @@ pub struct NewIdentity {
 /// The fields of an identity that can be changed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct IdentitySettings {
-    /// See [`Identity::name`].
+    /// Name, unique within its kind.
     pub name: String,
-    /// See [`Identity::email`].
+    /// E-mail address of a person.
     pub email: Option<String>,
-    /// See [`Identity::grants`].
+    /// Roles with scopes as JSON.
     pub grants: String,
-    /// See [`Identity::enabled`].
+    /// Whether the identity may authenticate.
     pub enabled: bool,
-    /// See [`Identity::expires_at_us`].
+    /// Expiry of the identity, µs.
     pub expires_at_us: Option<i64>,
 }
 
@@ -261,7 +261,7 @@ impl Access<'_> {
         found.map(|mut row| identity_row(&mut row)).transpose()
     }
 
-    /// Lists identities of a kind, by name.
+    /// Lists identities of a kind, sorted by name.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.

@@ -1,4 +1,4 @@
-//! Custom roles.
+//! Custom roles: named sets of permissions.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,14 +26,14 @@ pub struct Role {
     pub updated_at_us: i64,
 }
 
-/// A role to create or change.
+/// Name, description and permissions of a role to create or change.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RoleChange {
-    /// See [`Role::name`].
+    /// Unique name.
     pub name: String,
-    /// See [`Role::description`].
+    /// Human-readable description.
     pub description: String,
-    /// See [`Role::permissions`].
+    /// Permissions as JSON.
     pub permissions: String,
     /// Current revision. `None` for a new role.
     pub revision: Option<i64>,
@@ -82,7 +82,7 @@ pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, St
     }
 }
 
-/// Deletes a role if it still has `revision`. Existing grants of the role then give no permissions.
+/// Deletes a role if it still has `revision`. Existing grants of the deleted role then contain no permissions.
 ///
 /// # Errors
 /// Database errors.
@@ -91,7 +91,7 @@ pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<Acces
     Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
 }
 
-/// Returns every role by name, within a transaction.
+/// Returns every role, sorted by name, within a transaction.
 ///
 /// # Errors
 /// Database errors.
@@ -101,7 +101,7 @@ pub async fn roles_in(tx: &mut Tx) -> Result<Vec<Role>, StoreError> {
 }
 
 impl Access<'_> {
-    /// Returns every role by name.
+    /// Returns every role, sorted by name.
     ///
     /// # Errors
     /// Database errors.

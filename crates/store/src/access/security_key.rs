@@ -62,7 +62,7 @@ pub struct SecurityKeyUse {
 }
 
 named! {
-    /// Purpose of a WebAuthn ceremony.
+    /// Purpose of a WebAuthn ceremony: registration, sign-in, confirmation or approval.
     pub enum CeremonyPurpose: "ceremony purpose" {
         /// Registration of a security key.
         Register => "register",
@@ -84,7 +84,7 @@ pub struct KeyCeremony {
     pub identity: Uuid,
     /// Action for which the ceremony may be used.
     pub purpose: CeremonyPurpose,
-    /// WebAuthn challenge.
+    /// Random WebAuthn challenge that the security key signs.
     pub challenge: [u8; 32],
     /// Relying party identifier.
     pub rp_id: String,

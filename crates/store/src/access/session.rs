@@ -1,4 +1,4 @@
-//! Browser sessions.
+//! Browser sessions of identities, as stored.
 
 use coded::named;
 use futures_util::FutureExt;
@@ -55,7 +55,7 @@ pub struct Session {
     pub chain: Option<Vec<u8>>,
 }
 
-/// A session to insert.
+/// A session to insert, with the same fields as a stored session.
 pub type NewSession = Session;
 
 const BY_HASH: &str = concat!(

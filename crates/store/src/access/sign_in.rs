@@ -149,7 +149,7 @@ pub struct NewPassword {
     pub set_at_us: i64,
     /// Actor that set the password, such as `user:alice`.
     pub set_by: String,
-    /// Session of the user that does not end.
+    /// Session of the user that stays valid. `None` ends all sessions of the user.
     pub keep: Option<[u8; 32]>,
 }
 

@@ -1,4 +1,4 @@
-//! Identities that can authenticate now, read by a transaction that is about to change access.
+//! Enabled and unexpired identities, for transactions that must not remove the last identity with access.
 
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ pub(crate) const SENDS: ModuleStatements =
 /// An identity that is enabled and has not expired.
 #[derive(Clone, Debug)]
 pub struct UsableIdentity {
-    /// The identity as stored.
+    /// Row of the identity in the database.
     pub identity: Identity,
     /// Whether the identity has a password.
     pub has_password: bool,

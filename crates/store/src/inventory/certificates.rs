@@ -14,7 +14,7 @@ use db::{
 /// A certificate found by one of its names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedCertificate {
-    /// The name that matched.
+    /// Name in the certificate that matched the search.
     pub name: String,
     /// Subject, issuer, validity and key of the certificate.
     pub certificate: LeafFacts,

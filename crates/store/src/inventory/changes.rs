@@ -1,4 +1,4 @@
-//! Changes of endpoints: since a time, or between two scans.
+//! Queries for changes of endpoints since a time, or between two scans.
 
 use uuid::Uuid;
 
@@ -138,8 +138,8 @@ fn between_key(part: i64, endpoint: i64, a: Uuid, b: Uuid) -> Vec<Value> {
     vec![part.into(), endpoint.into(), a.to_string().into(), b.to_string().into()]
 }
 
-/// Part number of a comparison: changes that were observed. The other part, [`UNSEEN`], follows it and contains endpoints that
-/// were not scanned.
+/// Number of the first part of a comparison: changes that were observed. The second part, [`UNSEEN`], contains endpoints that the
+/// later scan did not probe.
 const SEEN: i64 = 0;
 const UNSEEN: i64 = 1;
 

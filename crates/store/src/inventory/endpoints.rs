@@ -1,4 +1,4 @@
-//! The current state: endpoints, their history, issuers and counts.
+//! Queries for the current state of endpoints, their history, their issuers, and counts over the inventory.
 
 use std::net::IpAddr;
 
@@ -21,8 +21,8 @@ const EXPIRING_COUNTED_MAX: i64 = 50_000;
 impl Inventory<'_> {
     /// Returns a page of endpoints in their current state, with their last known leaf and last observation.
     ///
-    /// Scans one index in the requested order. Conditions other than expiry only filter this scan, so rare matches in a large
-    /// inventory are slow.
+    /// Scans one index in the requested order. Conditions other than expiry only filter the scanned rows, so a query with few
+    /// matches in a large inventory is slow.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] when `after` is for another order; database errors.
@@ -91,7 +91,8 @@ impl Inventory<'_> {
         row.map(|row| Ok(inventory_row(row)?.row)).transpose()
     }
 
-    /// Returns the endpoints of a host, sorted by port; with `port`, only those with this port. The host must match exactly.
+    /// Returns the endpoints of a host, sorted by port. With `port`, returns only the endpoints with this port. The host must match
+    /// exactly.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.

@@ -73,7 +73,7 @@ pub struct EndpointKey {
     pub address: String,
 }
 
-/// One observation of one endpoint.
+/// Result of one probe of one endpoint, to store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewObservation {
     /// Host, port, protocol, server name and address that identify the endpoint.
@@ -92,7 +92,7 @@ pub struct NewObservation {
     pub cipher_suite: Option<u16>,
     /// The chain as sent, leaf first. May be empty.
     pub chain: Vec<Arc<NewCertificate>>,
-    /// Verdict of the chain verification, as a stable code. `not-judged` without one.
+    /// Verdict of the chain verification, as a stable code. `not-judged` if there is no verdict.
     pub trust: String,
     /// Severity of the worst finding.
     pub severity: Option<Severity>,
@@ -242,7 +242,7 @@ pub struct LeafFacts {
     pub key_bits: u32,
 }
 
-/// Data of the last observation of an endpoint.
+/// An endpoint's most recent observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastObservation {
     /// Id of the scan that made the observation.
@@ -253,11 +253,11 @@ pub struct LastObservation {
     pub tls_version: Option<u16>,
     /// IANA number of the cipher suite.
     pub cipher_suite: Option<u16>,
-    /// Same as [`NewObservation::trust`].
+    /// Verdict of the chain verification, as in [`NewObservation::trust`].
     pub trust: String,
     /// Findings as a JSON array.
     pub findings: String,
-    /// Same as [`NewObservation::detail`].
+    /// JSON object with data that has no column of its own.
     pub detail: String,
 }
 
@@ -317,13 +317,13 @@ pub struct ObservationRow {
     pub leaf_sha256: Option<[u8; 32]>,
     /// The chain as sent. Read it with [`crate::Inventory::chain`].
     pub chain: Option<ChainId>,
-    /// Same as [`NewObservation::trust`].
+    /// Verdict of the chain verification, as in [`NewObservation::trust`].
     pub trust: String,
     /// Severity of the worst finding.
     pub severity: Option<Severity>,
     /// Findings as a JSON array.
     pub findings: String,
-    /// Same as [`NewObservation::detail`].
+    /// JSON object with data that has no column of its own.
     pub detail: String,
     /// The change of the endpoint, if any.
     pub change: Option<ChangeKind>,
@@ -340,8 +340,8 @@ coded! {
         CertificateChanged = 3 => "certificate-changed",
         /// The outcome changed; the certificate, or its absence, is the same as before.
         OutcomeChanged = 4 => "outcome-changed",
-        /// The endpoint serves a certificate again, after an observation without one. If there was a certificate before, it is
-        /// the same.
+        /// The endpoint serves a certificate again, after an observation without one. The certificate is the last known one, if any
+        /// was known.
         Returned = 5 => "returned",
         /// The second scan did not probe the endpoint. Only in comparisons of two scans.
         NotScanned = 6 => "not-scanned",
@@ -364,7 +364,7 @@ pub struct ChangeRow {
     pub new_sha256: Option<[u8; 32]>,
     /// Outcome of the previous observation.
     pub old_outcome: Option<ProbeOutcome>,
-    /// Outcome of this observation.
+    /// Outcome of the observation that shows the change.
     pub new_outcome: Option<ProbeOutcome>,
     /// Severity after the change.
     pub severity: Option<Severity>,
@@ -396,7 +396,7 @@ pub struct KnownEndpoint {
     pub last_observed_us: i64,
 }
 
-/// Totals of the inventory.
+/// Numbers of endpoints, certificates and observations in the inventory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Number of endpoints ever observed.

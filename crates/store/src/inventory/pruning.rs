@@ -24,7 +24,7 @@ use db::{BulkStatement, Column, Cost, ModuleStatements, Row, StoreError, Tx, Val
 /// Maximum observations that one transaction removes.
 pub const PRUNE_ROWS_MAX: i64 = 1_000;
 
-/// Time after which a scan with remaining observations is visited again, µs.
+/// Interval in µs after which pruning checks a scan again that still has observations.
 const REVISIT_US: i64 = 7 * DAY_US;
 
 /// Time after its start at which a scan that never finished counts as ended, µs.
@@ -179,7 +179,7 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
     &[&PRUNED_ADD],
 );
 
-/// Whether a [`Pruning`] removes or only counts.
+/// Whether a [`Pruning`] removes observations or only counts them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PruneMode {
     /// Remove observations.
@@ -195,15 +195,15 @@ pub struct Pruned {
     pub observations: u64,
     /// Number of scans with removed observations.
     pub scans: u64,
-    /// Number of removed scans: none of their observations is left.
+    /// Number of scans removed because they have no observations left.
     pub scans_removed: u64,
     /// Number of observations that remain in the visited scans.
     pub kept: u64,
-    /// Duration of the longest transaction.
+    /// Duration of the longest transaction of the pass.
     pub longest: Duration,
 }
 
-/// A pass over the scans that ended before a time.
+/// A pruning pass over the scans that ended before a given time.
 pub struct Pruning {
     store: Store,
     mode: PruneMode,
@@ -218,7 +218,7 @@ pub struct Pruning {
     done: Pruned,
 }
 
-/// The scans that a [`Pruning`] visits, one part after the other.
+/// Part of a [`Pruning`] pass: a group of scans to visit. The parts run one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Part {
     /// Scans that were never visited.
@@ -336,7 +336,7 @@ impl Pruning {
         Ok(Some(began.elapsed()))
     }
 
-    /// Returns the totals so far.
+    /// Returns the totals of this pass so far.
     #[must_use]
     pub fn done(&self) -> Pruned {
         self.done
@@ -440,7 +440,7 @@ fn id_time_us(id: Uuid) -> Option<i64> {
     i64::try_from(us).ok()
 }
 
-/// A removed observation: the data that its summary needs.
+/// The data of a removed observation that its summary needs.
 struct Removed {
     endpoint: i64,
     certificate: i64,
@@ -499,7 +499,7 @@ pub struct PrunedObservations {
     pub pruned_at_us: i64,
 }
 
-/// Totals of all removals so far.
+/// Numbers of stored and removed observations, with the time of the last removal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PrunedSoFar {
     /// Number of stored observations.

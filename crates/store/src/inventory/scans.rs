@@ -1,4 +1,4 @@
-//! Scans: start, end and resumption.
+//! Records of scans: start, end, interruption and resumption.
 
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -130,7 +130,8 @@ impl Scans<'_> {
     /// # Errors
     /// Database errors.
     pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
-        /// Maximum scans that are searched. Interrupted scans are skipped; more than this number in a row are not expected.
+        /// Maximum number of scans to search. Interrupted scans are skipped; more interrupted scans than this in a row are not
+        /// expected.
         const SCANS_MAX: usize = 1_000;
         let (mut newest, mut after) = (None, None);
         for _ in 0..SCANS_MAX / Self::PAGE_ROWS {

@@ -1,4 +1,4 @@
-//! SQL statements with the same text on both databases.
+//! SQL statements of the inventory that have the same text on SQLite and PostgreSQL.
 
 use crate::inventory::model::{InventoryFilter, InventoryOrder};
 use db::{Value, contains};
@@ -82,7 +82,7 @@ pub(crate) fn endpoints_of_host() -> String {
     )
 }
 
-/// Returns the statement for endpoints whose last known chain contains a certificate. It returns each endpoint once.
+/// Returns the statement for endpoints whose last known chain contains a certificate. The statement returns each endpoint once.
 pub(crate) fn endpoints_of_certificate() -> String {
     inventory(
         "endpoints_of_certificate",
@@ -288,7 +288,7 @@ pub(crate) const ALL: &[&str] = &[
     EXPIRING_COUNT,
 ];
 
-/// Returns every composed statement, in every combination.
+/// Returns every composed statement, with every combination of conditions.
 pub(crate) fn composed() -> Vec<String> {
     let mut all = vec![endpoint(), endpoints_of_host(), endpoints_of_certificate()];
     for bits in 0_u32..1 << 9 {

@@ -24,8 +24,8 @@ const ROWS_MAX: usize = 500;
 /// Maximum time that a row waits for other rows to share its transaction.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum rows in the channel: two batches, so that one is filled while the other is stored. These are 8 MiB, at 8 KiB for each
-/// row and chain.
+/// Maximum rows in the channel: two batches, so that one is filled while the other is stored. At 8 KiB for a row with its chain, a
+/// full channel uses 8 MiB.
 const QUEUE_ROWS_MAX: usize = 2 * ROWS_MAX;
 
 /// Maximum time for which a database may be unreachable, busy or full before the scan is aborted. A failover or a restart takes
@@ -37,7 +37,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Callback after each acknowledged transaction, with its number of rows and its duration. It must not block.
+/// Callback after each acknowledged transaction, with its number of rows and its duration. The callback must not block.
 #[derive(Clone)]
 pub struct OnFlush(pub Arc<dyn Fn(usize, Duration) + Send + Sync>);
 
@@ -47,7 +47,7 @@ impl std::fmt::Debug for OnFlush {
     }
 }
 
-/// Limits of a [`Writer`].
+/// Batch size, queue size and retry time of a [`Writer`].
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
     /// Maximum rows of a transaction; at least 1.

@@ -187,7 +187,7 @@ impl SpanSender {
         }
     }
 
-    /// Queues the spans of one request, which are kept or dropped together.
+    /// Queues the spans of one request. If the queue is full, drops all of them.
     pub fn put(&self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         if self.0.queue.try_send(spans).is_err() {
@@ -214,8 +214,8 @@ pub enum BatchRejection {
     Never(String),
 }
 
-/// Sends spans from the queue until `stop`, and then the remaining ones, for at most two seconds. `resource` describes the sender.
-/// `send` delivers one message to the collector, and must have its own timeout.
+/// Sends the queued spans until `stop` completes; then sends the remaining spans, for at most two seconds. `resource` describes the
+/// sender. `send` delivers one message to the collector, and must have its own timeout.
 pub async fn export<F>(
     mut waiting: SpanQueue,
     resource: Vec<(&'static str, String)>,

@@ -54,8 +54,8 @@ pub fn current() -> Option<TraceParent> {
     CURRENT.try_with(|current| *current).ok().flatten()
 }
 
-/// Runs a part of the current span, and exports it as a child span. `describe` adds attributes. Without a current span, this only
-/// runs the future.
+/// Runs `work` within a child span of the current span, and exports the child span. `describe` adds attributes. Without a current
+/// span or an exporter, only runs `work`.
 pub async fn part<T, E: Display>(
     name: &'static str,
     kind: Kind,

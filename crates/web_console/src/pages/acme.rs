@@ -82,8 +82,7 @@ async fn overview(session: Session) -> Result<Response, Failure> {
         .show(&body)
 }
 
-/// Returns the failure to show when the API failed: on a server without ACME, that it does not run ACME; otherwise the failure of
-/// the API.
+/// Returns the failure to show for an API failure. On a server without ACME, its text says that the server does not run ACME.
 fn absent(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => Failure::refused(

@@ -1,4 +1,4 @@
-//! Agents, the hosts that deploy certificates: groups, work, and enrolment tokens.
+//! Agents, the hosts that deploy certificates: the list, one agent, groups, and enrolment tokens.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};

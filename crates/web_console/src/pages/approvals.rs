@@ -239,7 +239,7 @@ struct One {
     hash: String,
     follows: &'static str,
     decides: bool,
-    /// Whether the approver may have a security key.
+    /// Whether the approver can have a security key: true only for users.
     signs: bool,
     barred: String,
     facts: Facts,

@@ -166,7 +166,7 @@ struct Authority {
     crls: Table,
     ocsp: Facts,
     issued: Option<Table>,
-    /// The list of managed certificates whose current version this CA issued.
+    /// URL of the list of managed certificates whose current version this CA issued.
     managed: String,
     revoked: Option<Table>,
     certificate: String,

@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Router<Api> {
 struct Confirm<'a> {
     csrf: &'a str,
     problem: Option<String>,
-    /// Whether the caller is a user, who may have security keys.
+    /// Whether the caller is a user. Only users can have security keys.
     is_user: bool,
 }
 

@@ -4,7 +4,7 @@ use crate::member_fields::MemberField;
 
 /// A form for the documents of one type, such as ACME issuers.
 pub(crate) struct DocumentForm {
-    /// Value of the parameter `form`. If the objects of the kind have types, also the type.
+    /// Value of the parameter `form`. For objects with types, the name of the type.
     pub(crate) name: &'static str,
     /// Label and explanation in the list of types.
     pub(crate) label: &'static str,
@@ -55,7 +55,7 @@ pub(crate) const PROFILE: &[DocumentForm] = &[DocumentForm {
     ],
 }];
 
-/// Fields of all issuers.
+/// A field that the forms of all issuers have.
 const CONCURRENCY: MemberField =
     MemberField::number("config/limits/concurrency", "Maximum orders at the same time").hint("Empty: 16");
 const PER_MINUTE: MemberField =

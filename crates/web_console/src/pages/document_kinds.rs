@@ -16,17 +16,18 @@ pub(crate) struct Kind {
     pub(crate) command: &'static str,
     /// Name of the path parameter that identifies an object.
     pub(crate) parameter: &'static str,
-    /// Members of the object that an edit sends; `None` for all that the server does not compute.
+    /// Members of the object that an edit sends; `None`: all members that the server does not compute.
     pub(crate) members: Option<&'static [&'static str]>,
     pub(crate) method: Method,
-    /// Forms for the objects; none if they are edited as JSON only. With several, each type of object has one.
+    /// Forms for the objects; empty if the objects are edited only as JSON. If there are several forms, each is for one type of
+    /// object.
     pub(crate) forms: &'static [DocumentForm],
     /// JSON pointer to an object's type, if there are several forms.
     pub(crate) kind_of: &'static str,
-    /// The filter parameter of the certificate list that selects the certificates that use an object; empty if there is none.
+    /// Filter parameter of the certificate list for the certificates that use an object; empty if there is none.
     pub(crate) used_by: &'static str,
     pub(crate) example: &'static str,
-    /// Texts about the consequences of an edit and of a deletion.
+    /// Text about the consequences of an edit.
     pub(crate) edited: &'static str,
     pub(crate) deleted: &'static str,
     pub(crate) help: &'static str,

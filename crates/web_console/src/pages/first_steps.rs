@@ -14,7 +14,7 @@ pub(crate) struct FirstStep {
     pub(crate) href: &'static str,
 }
 
-/// A step, the permission that it needs, and the list in the API that has an item once it is done.
+/// A step with the permission that it needs. The step is done once the given list of the API has an item.
 struct Step {
     title: &'static str,
     text: &'static str,

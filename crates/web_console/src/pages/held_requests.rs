@@ -18,9 +18,9 @@ use crate::session::Session;
 use crate::shell::{Page, quoted};
 use crate::table::Table;
 
-/// Path of the list in the console.
+/// Console path of the list of held requests.
 pub(super) const PAGE: &str = "/console/proxy/held";
-/// Path of the list in the API.
+/// API path of the list of held requests.
 pub(super) const LIST: &str = "/api/v1/proxy/held";
 /// Permission to approve and reject held requests.
 const DECIDE: &str = "proxy.decide";
@@ -117,7 +117,7 @@ struct One<'a> {
     decides: bool,
     facts: Facts,
     times: &'static [(&'static str, &'static str)],
-    /// A rule for the configuration file; empty if no rule can name the request.
+    /// A rule for the configuration file that allows such requests; empty if no rule can match the request.
     rule: &'a str,
 }
 

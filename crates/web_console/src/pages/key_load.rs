@@ -76,8 +76,11 @@ enum Answer {
 }
 
 impl Answer {
+    /// Converts the result of an API request. A missing permission, or a server that reads no key service, becomes
+    /// [`Self::Absent`].
+    ///
     /// # Errors
-    /// The failure, unless the user lacks the permission or this server reads no key service.
+    /// Any other failure.
     fn of(result: Result<Value, Failure>) -> Result<Self, Failure> {
         match result {
             Ok(value) => Ok(Self::Read(value)),

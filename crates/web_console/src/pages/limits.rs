@@ -18,7 +18,7 @@ use crate::shell::Page;
 use crate::table::Table;
 
 const PAGE: &str = "/console/limits";
-/// Path of the list in the API.
+/// API path of the list of limits.
 const LIST: &str = "/api/v1/limits";
 
 /// The sections: kind in the API, heading, caption of the table.

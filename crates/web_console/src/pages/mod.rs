@@ -1,4 +1,5 @@
-//! The pages. Each module has the pages of one noun. A page's path is the API path with `/console` in place of `/api/v1`.
+//! The pages. Each module contains the pages of one kind of object. A page's path is the API path with `/console` in place of
+//! `/api/v1`.
 
 mod access;
 mod account;

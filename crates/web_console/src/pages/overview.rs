@@ -107,7 +107,7 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     open.map(need).collect()
 }
 
-/// Returns the tasks that wait for the user, other than those about certificates.
+/// Returns the tasks that wait for the user, except tasks about certificates.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
         (["open alert", "open alerts"], "alerts?state=open&fields=id", Tone::Bad, "/console/alerts"),

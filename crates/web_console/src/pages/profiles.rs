@@ -70,7 +70,7 @@ fn approval(profile: &Value) -> Cell {
     }
 }
 
-/// Formats rules for names: a string stays unchanged, a suffix with conditions is shown without them, and the rule for every name is
+/// Formats rules for names. A string stays unchanged, a suffix is shown without its conditions, and the rule for every name is
 /// `every name`.
 fn rules(profile: &Value, pointer: &str) -> Vec<String> {
     let shown = |rule: &Value| match rule {

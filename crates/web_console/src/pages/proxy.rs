@@ -21,7 +21,7 @@ use crate::shell::Page;
 use crate::table::Table;
 
 const PAGE: &str = "/console/proxy";
-/// The recent requests: all that the API keeps.
+/// API path of the recent requests. The API keeps at most 1,000.
 const RECENT: &str = "/api/v1/proxy/requests?limit=1000";
 
 pub(crate) fn routes() -> Router<Api> {

@@ -24,15 +24,15 @@ use crate::session::Session;
 use crate::shell::{Page, quoted};
 use crate::table::Table;
 
-/// Path of the list in the console.
+/// Console path of the list of recent requests.
 pub(super) const PAGE: &str = "/console/proxy/requests";
-/// Path of the list in the API.
+/// API path of the list of recent requests.
 const LIST: &str = "/api/v1/proxy/requests";
-/// Path of the list as HAR in the API.
+/// API path of the list of recent requests in HAR format.
 const HAR: &str = "/api/v1/proxy/requests.har";
 /// Permission to replay a request.
 const REPLAY: &str = "proxy.decide";
-/// Number of requests that an export has at most: all that the API keeps.
+/// Maximum requests in an export: all that the API keeps.
 const EXPORTED: u32 = 1_000;
 /// Number of requests that a page shows.
 const SHOWN: u32 = 200;
@@ -52,9 +52,9 @@ struct Recent {
     host: String,
     denied: bool,
     paused: bool,
-    /// The page with the same filters, paused or not paused.
+    /// URL of this page with the same filters: paused if this page is live, otherwise live.
     other: String,
-    /// The export with the same filters.
+    /// URL of the HAR export with the same filters.
     har: String,
     /// `None` if no proxy runs in this process.
     table: Option<Table>,
@@ -196,7 +196,7 @@ fn duration(one: &Value) -> String {
 struct One<'a> {
     actions: Actions,
     facts: Facts,
-    /// A rule for the configuration file; empty without a policy, or if no rule can name the request.
+    /// A rule for the configuration file that allows such requests; empty without a policy, or if no rule can match the request.
     rule: &'a str,
 }
 

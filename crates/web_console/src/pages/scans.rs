@@ -111,7 +111,7 @@ fn options(scans: &Value) -> Vec<(String, String)> {
     std::iter::once((String::new(), "the last two of the same targets".to_owned())).chain(options).collect()
 }
 
-/// Returns the scan of the same targets and options that finished before another one.
+/// Returns the ID of a scan that finished before the scan `to`, and that has the same targets and options.
 fn before(scans: &Value, to: &str) -> Option<String> {
     let all = json::items(scans);
     let to = all.iter().position(|scan| json::text(scan, "/id") == to)?;

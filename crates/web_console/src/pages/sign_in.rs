@@ -1,4 +1,4 @@
-//! Sign-in and sign-out.
+//! Sign-in with a link, with a name and a password, or with a security key; and sign-out.
 
 use askama::Template;
 use axum::Router;

@@ -47,7 +47,7 @@ pub enum PolicyError {
         path: PathBuf,
         /// The file with the wrong owner, or a directory above it.
         object: PathBuf,
-        /// Uid of the owner.
+        /// Uid of the user that owns the file or directory.
         owner: u32,
     },
     /// The path is a directory or a device, or the file is far too large.
@@ -80,7 +80,7 @@ impl PolicyFile {
         &self.0
     }
 
-    /// Reads the current policy. A missing file gives a policy that allows nothing. `state` is the agent's state directory, to
+    /// Reads the current policy. Without a file, returns a policy that allows nothing. `state` is the agent's state directory, to
     /// which no job may write.
     ///
     /// # Errors

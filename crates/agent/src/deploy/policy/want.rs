@@ -1,4 +1,4 @@
-//! Requests of a job that the policy does not allow, and the lines that would allow them.
+//! Actions of a job that the policy does not allow, and the policy lines that would allow these actions.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -77,7 +77,7 @@ impl fmt::Display for DeniedAction {
     }
 }
 
-/// The policy does not allow a job. Contains the message.
+/// Refusal of a job that the policy does not allow. Contains the error message.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(String);

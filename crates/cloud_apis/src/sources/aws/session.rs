@@ -1,4 +1,4 @@
-//! Credentials, client configuration and call pools of one account.
+//! Access to one AWS account: credentials, client configuration, and the pools that limit concurrency and retry API calls.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! Uses of certificates, looked up once and shared by all tasks that need them.
+//! Single-flight lookup of the AWS resources that use a certificate. All tasks share one result.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Storage of batches of observations.
+//! Stores batches of observations from scans.
 
 mod partition;
 mod postgres;

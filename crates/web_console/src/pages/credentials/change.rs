@@ -76,7 +76,8 @@ use FieldKind::{Flag, Line, List, Long, Number, Secret};
 
 const PAIR: &[Field] = &[field("public_key", "Public key", Long), field("private_key", "Private key", Long)];
 
-/// The fields of each type whose value can be set. A type with the field `value` is a string; any other is an object.
+/// The fields of each type whose value can be set. The value of a type with the field `value` is a string; the value of any other
+/// type is an object.
 const SET: &[(&str, &[Field])] = &[
     ("password", &[field("value", "Password", Secret)]),
     ("value", &[field("value", "Value", Long)]),

@@ -38,7 +38,7 @@ struct Credential {
     operations: &'static [&'static str],
 }
 
-/// The operations of a permission.
+/// The operations that a permission on a credential can allow.
 const OPERATIONS: &[&str] = &["read", "write", "delete", "read_acl", "write_acl"];
 
 /// Returns the URL of a credential's page. The name is in the query, because it contains slashes.
