@@ -74,9 +74,9 @@ pub(crate) struct Framing {
     state: State,
     /// The part of the header that has been received.
     head: Vec<u8>,
-    /// Bytes of the current header line, including its CR. In trailers: 1 if the line is not empty. `has_cr`: whether the last byte
-    /// of a line of chunk framing was a CR.
+    /// Bytes of the current header line, including its CR. In trailers: 1 if the line is not empty.
     line: usize,
+    /// Whether the last byte of a line of chunk framing was a CR.
     has_cr: bool,
     /// Whether the last header requests or confirms a protocol upgrade.
     changes: bool,

@@ -165,9 +165,9 @@ pub(crate) struct ClientStream<S> {
     held: BytesMut,
     next_head: HeadTimer,
     writing: Framing,
-    /// Number of bytes at the start of the next write that were already parsed. `at_last_chunk`: whether trailers follow these
-    /// bytes.
+    /// Number of bytes at the start of the next write that were already parsed.
     followed: usize,
+    /// Whether trailers follow these bytes.
     at_last_chunk: bool,
     trailers: Bytes,
 }

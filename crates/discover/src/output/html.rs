@@ -205,6 +205,7 @@ struct Timeline {
     ticks: Vec<Tick>,
     /// Label of the maximum of the scale.
     top: String,
+    /// Label of half of the scale.
     half: String,
 }
 

@@ -8,10 +8,10 @@ use x509::{Certificate, UnixTime};
 use crate::jose::base64url;
 use crate::order::Window;
 
-/// Minimum seconds between two requests for renewal information (RFC 9773 section 4.3.2), followed by the maximum and the default.
-/// The default applies when the server sends no value.
+/// Minimum and maximum seconds between two requests for renewal information (RFC 9773 section 4.3.2).
 const RETRY_MIN: u32 = 60;
 const RETRY_MAX: u32 = 86_400;
+/// Seconds between two requests when the server sends no value.
 const RETRY_DEFAULT: u32 = 6 * 3_600;
 /// Maximum characters of a stored explanation URL.
 const URL_MAX: usize = 500;

@@ -17,8 +17,9 @@ use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 use crate::node::Member;
-/// Bounds of the time without a reply after which a node ranks last. The upper bound is longer than the ping interval.
+/// Minimum of the time without a reply after which a node ranks last.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
+/// Maximum of that time; longer than the ping interval.
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 /// Minimum delay before a request is hedged on a second node.
 const HEDGE_MIN: Duration = Duration::from_millis(5);

@@ -44,8 +44,8 @@ async fn wrap(
     }))
 }
 
-/// The reader of a single-use value: a name for the log, and the address. The name is that of the authenticated caller, otherwise
-/// the address. Access depends on the token alone.
+/// The reader of a single-use value: a name for the log, and the address. The name is the authenticated caller, otherwise the
+/// address. Access depends on the token alone.
 struct Reader(String, std::net::IpAddr);
 
 impl FromRequestParts<Context> for Reader {
