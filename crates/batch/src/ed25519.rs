@@ -47,7 +47,7 @@ impl Ed25519Nonces {
     }
 }
 
-/// Input for the second half of one signature.
+/// Input for computing S of one signature (R, S), after R is known (RFC 8032 section 5.1.6).
 #[derive(Clone, Copy)]
 pub struct Ed25519Job<'a> {
     /// The signing key.

@@ -163,8 +163,8 @@ impl Role {
         Ok(roles.chosen().filter_map(own).collect())
     }
 
-    /// Returns whether the role may start programs. Such programs are programs of the configuration, commands of an agent's policy,
-    /// and credential helpers that the SDKs of clouds start.
+    /// Returns whether the role may start programs: programs named in the configuration, commands in an agent's policy, and
+    /// credential helpers of cloud SDKs.
     fn programs(self, settings: &Settings) -> Programs {
         let by_master_key = |key: &MasterKeySettings| {
             matches!(key, MasterKeySettings::Program(_) | MasterKeySettings::AwsKms(_))

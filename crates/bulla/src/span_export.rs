@@ -17,7 +17,7 @@ use crate::config::TelemetrySettings;
 const WITHIN: Duration = Duration::from_secs(10);
 /// Name of the key service in traces.
 const KEY_SERVICE: &str = "bulla-keys";
-/// Name of all other roles in traces.
+/// Service name in traces of all roles except the key service.
 const OTHER_ROLES: &str = "bulla";
 
 /// A collector, and the queue of spans for it.

@@ -1,4 +1,4 @@
-//! Values of credentials, in the forms of requests and responses.
+//! Credential values: parsed from API requests, formatted for API responses, serialized for encryption.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;

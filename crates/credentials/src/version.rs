@@ -159,7 +159,7 @@ pub(crate) fn seal(keyring: &Keyring, name_key: &str, version: Uuid, value: &[u8
     seal_in_column(&SEALED_CREDENTIALS, keyring, name_key, version, value)
 }
 
-/// Encrypts a value like [`seal`], bound to a row of another table.
+/// Encrypts a value as [`seal`] does, but binds the ciphertext to `column` and `row` instead of a credential version.
 pub(crate) fn seal_in_column(
     column: &SealedColumn,
     keyring: &Keyring,

@@ -18,7 +18,8 @@ const PLACES_MAX: usize = 64;
 pub enum Name<'a> {
     /// A dNSName (RFC 5280 section 4.2.1.6).
     Dns(&'a [u8]),
-    /// A commonName of the subject, or, after a parse error, of the issuer.
+    /// A commonName of the subject. If the certificate cannot be parsed, it may also be a commonName of the issuer: the search
+    /// cannot distinguish them.
     Common(&'a [u8]),
     /// An iPAddress.
     Ip(IpAddr),

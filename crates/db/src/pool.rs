@@ -3,7 +3,8 @@
 /// Current use of one connection pool, or of the SQLite writer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PoolUse {
-    /// `readers`, `writers` or `replica`: connections. On SQLite, `writers` counts calls that wait for the single writer.
+    /// Name of the pool: `readers`, `writers` or `replica`. The other fields count connections; for `writers` on SQLite, they count
+    /// calls that wait for the single writer.
     pub name: &'static str,
     /// Number of connections or calls in use now.
     pub in_use: usize,

@@ -44,7 +44,7 @@ pub enum BadRoute {
     #[error("{0:?} is not a host name or address")]
     Host(String),
     /// The routes have more than 100,000 names.
-    #[error("there are more than {NAMES_MAX} names")]
+    #[error("the routes have more than {NAMES_MAX} host names")]
     TooMany,
     /// An ALPN name is empty or too long, or the list has too many names.
     #[error("alpn may have at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes each")]

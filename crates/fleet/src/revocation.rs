@@ -342,7 +342,7 @@ pub struct Document {
     pub trouble: Option<Trouble>,
     /// Delay before the response.
     pub delay: Duration,
-    /// Value of `Location` in a 302 response that replaces the body.
+    /// If set, the server responds with 302 and this `Location`.
     pub moved_to: Option<String>,
 }
 

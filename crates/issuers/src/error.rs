@@ -10,7 +10,7 @@ use crate::secrets::BadSecret;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer rejects the request: because of a name, the key, or its policy.
-    #[error("the issuer refused: {reason}")]
+    #[error("the issuer rejected the request: {reason}")]
     Refused {
         /// Error message of the issuer.
         reason: String,

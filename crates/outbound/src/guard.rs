@@ -35,7 +35,7 @@ pub enum Refused {
     Address(IpAddr),
     /// The address is in a network that the configuration denies.
     #[error(
-        "{0} is in a network that outbound.deny_networks or outbound.allow_private of the configuration file blocks"
+        "{0} is in a network that the configuration denies: outbound.deny_networks, or outbound.allow_private = false"
     )]
     Network(IpAddr),
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Policy {
     /// Maximum of the first delay.
     pub base: Duration,
-    /// Maximum of all delays.
+    /// Maximum of each delay.
     pub cap: Duration,
     /// Number of retries after the first attempt.
     pub retries: u32,

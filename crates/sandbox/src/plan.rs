@@ -30,7 +30,7 @@ pub enum Programs {
 /// Files that the process may open.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Files {
-    /// All files that its user may open, for the reason given.
+    /// File access is not restricted beyond the permissions of the process's user. The text is the reason.
     Any(&'static str),
     /// Only these files and folders, and the system files that every program reads.
     Only {

@@ -110,7 +110,7 @@ impl SignInLimits {
         known.insert((name.to_owned(), inbound::network(address)));
     }
 
-    /// Removes idle keys.
+    /// Removes the token buckets of names and addresses without recent attempts.
     pub(crate) fn forget_idle(&self) {
         self.pairs.forget_idle();
         self.addresses.forget_idle();

@@ -70,7 +70,7 @@ pub(super) enum NodeStatus {
 }
 
 impl View {
-    /// Returns the number of the last known change.
+    /// Returns the sequence number of the newest node change in this view.
     pub(super) fn last(&self) -> i64 {
         self.0.read().last
     }

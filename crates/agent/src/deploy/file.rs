@@ -18,7 +18,7 @@ use crate::accounts::UnknownAccount;
 const LINKS_MAX: usize = 8;
 /// Maximum size in bytes of a file that is replaced. Certificate files have a few thousand bytes.
 const FILE_MAX: u64 = 4 * 1_024 * 1_024;
-/// Suffix of new files until they are renamed. The names are hidden from servers that load whole directories.
+/// Suffix of a temporary file, which is renamed at the end. A leading dot hides it from servers that load whole directories.
 const STAGED: &str = ".bulla-new";
 
 /// An error of a target's file.

@@ -289,8 +289,8 @@ fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> 
     }
 }
 
-/// Returns the subject alternative name that a common name repeats, in the spelling of the subject alternative name. Both must be
-/// identical (BR section 7.1.4.3), so that a client that compares bytes sees a single name.
+/// Finds the subject alternative name that equals `common_name` ignoring case, and returns its exact text. The common name must be
+/// a byte-for-byte copy of it (BR section 7.1.4.3).
 fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
     let address: Option<IpAddr> = common_name.parse().ok();
     let repeats = |known: &&GeneralName| match (known, address) {

@@ -18,10 +18,8 @@ SELECT mark FROM principals WHERE actor = :actor"
 
 pub(crate) const BULKS: &[&BulkStatement] = &[&NOTE, &OF];
 
-/// Stores the marks of a principal, so that they stay known after the identity is deleted.
-///
-/// # Errors
-/// Fails if the database fails.
+/// Stores the identifiers of a principal (owner of a token, email address and others), so that they stay known after the identity
+/// is deleted.
 #[crate::boxed]
 pub async fn store_principal_marks(tx: &mut Tx, principal: &Principal) -> Result<(), StoreError> {
     let marks: Vec<String> = principal.marks().map(str::to_owned).collect();

@@ -37,7 +37,7 @@ enum OwnsNames {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OwnershipMismatch {
     /// The name belongs to a team, but not to the caller's team.
-    #[error("{0}: this name does not belong to the team of the request")]
+    #[error("the name {0} belongs to another team than the team that requests it")]
     Name(String),
     /// The name does not belong to the team, which gets certificates only for its own names.
     #[error("{0}: this name is outside the names that the team {1} owns")]

@@ -145,7 +145,7 @@ pub struct NewAuthority {
     /// Where the key is created and stored: `pkcs11` for the configured security module [default: the database, sealed]
     #[arg(long, value_name = "PROVIDER")]
     key_provider: Option<String>,
-    /// Validity of the certificate: 3650d
+    /// Validity of the certificate, for example 3650d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     lifetime: Option<std::time::Duration>,
     /// Maximum number of CAs below this CA in a chain

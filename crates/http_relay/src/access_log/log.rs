@@ -9,7 +9,7 @@ use super::spool::Spool;
 pub(super) struct Log {
     pub(super) lines: Option<Spool<Line>>,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Name of the requests' spans.
+    /// Name of the trace span of each request.
     pub(super) service: &'static str,
 }
 

@@ -48,7 +48,7 @@ pub struct SeriesHistory {
     pub recent: Vec<Piece>,
 }
 
-/// Summary of the values of a sketch.
+/// Count, mean and percentiles of the measurements in a quantile sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Number of values.

@@ -21,7 +21,7 @@ use crate::tables::watches::WatchRow;
 /// Interval of checks for the results of other nodes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Stored result of a part.
+/// Result of one part of a split scan run, stored as JSON for the node that holds the run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct PartResult {

@@ -19,7 +19,7 @@ use crate::native::proto::SignRequest;
 use crate::node::Member;
 /// Minimum of the time without a reply after which a node ranks last.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
-/// Maximum of that time; longer than the ping interval.
+/// Maximum of the time without a reply after which a node ranks last; longer than the ping interval.
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 /// Minimum delay before a request is hedged on a second node.
 const HEDGE_MIN: Duration = Duration::from_millis(5);

@@ -31,7 +31,9 @@ pub enum ResolveError {
     #[error("invalid answer from the resolver: {0}")]
     Malformed(&'static str),
     /// The name is not a valid host name, so no query was sent.
-    #[error("not a host name: labels of 1 to 63 letters, digits, hyphens, underscores; 253 in all")]
+    #[error(
+        "invalid host name: each label must have 1 to 63 letters, digits, hyphens or underscores, and the name at most 253 characters"
+    )]
     BadName,
 }
 

@@ -18,7 +18,7 @@ pub struct CancelKey {
 }
 
 impl CancelKey {
-    /// Parses the body of a message with a key; `None` if its length is not 8 bytes.
+    /// Parses the process ID and secret of a BackendKeyData or CancelRequest message. `None` if `body` is not 8 bytes long.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (process, secret) = body.split_first_chunk::<4>()?;

@@ -238,7 +238,7 @@ mod tests {
         Scrubber::new(vec![Arc::new(ValueEncodings::of([SECRET.as_bytes()].into_iter()))])
     }
 
-    /// Returns what the scrubber forwards of `text`, received in pieces of `size` bytes, and the number of masked values.
+    /// Passes `text` through the scrubber in chunks of `size` bytes. Returns the output and the number of masked values.
     fn passed(text: &[u8], size: usize) -> (Vec<u8>, u64) {
         let mut scrubber = scrubber();
         let mut all = Vec::new();

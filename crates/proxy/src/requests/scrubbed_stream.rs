@@ -116,7 +116,8 @@ struct WebSocketFrames {
     /// Opcode of the current or previous message. A value may continue in the next message only if that message has the same
     /// opcode.
     opcode: u8,
-    /// The next pieces of the stream: headers, and lengths of payloads that the scrubber returns.
+    /// Pieces still to forward, in stream order: complete frame headers, and for each payload only its length. The payload bytes
+    /// come from the scrubber.
     order: VecDeque<Piece>,
     /// Clean payload that is not forwarded yet.
     clean: BytesMut,

@@ -12,7 +12,7 @@ pub enum FileError {
     #[error("is a {0}, not a file; only regular files are read")]
     Special(&'static str),
     /// The file is larger than [`super::FILE_MAX`].
-    #[error("has {size} bytes; the limit is {max}; split the file or name its parts")]
+    #[error("is too large: {size} bytes, the maximum is {max}; split it into smaller files")]
     TooLarge {
         /// Size of the file in bytes.
         size: u64,

@@ -200,13 +200,13 @@ pub enum Cause {
     #[error("the CRL is a delta CRL instead of a complete CRL")]
     WrongKind,
     /// The source is past its nextUpdate, or has none.
-    #[error("out of date{}", since(*next_update))]
+    #[error("the CRL or OCSP response is out of date{}", since(*next_update))]
     Stale {
         /// The nextUpdate of the source.
         next_update: Option<UnixTime>,
     },
     /// The thisUpdate of the source is in the future.
-    #[error("dated in the future, {this_update}")]
+    #[error("thisUpdate is in the future: {this_update}")]
     FromTheFuture {
         /// The thisUpdate of the source.
         this_update: UnixTime,

@@ -15,7 +15,7 @@ pub enum StartTlsError {
         words: String,
     },
     /// The server supports TLS but rejects it now, or rejects the client altogether.
-    #[error("the server refused{}", Words(.words))]
+    #[error("the server refused STARTTLS{}", Words(.words))]
     Refused {
         /// The server's reply.
         words: String,

@@ -232,7 +232,7 @@ fn server_text_is_sanitized_and_truncated() {
     assert!(!shown.contains(|c: char| c.is_control()) && !shown.contains('\u{202e}'), "{shown:?}");
     assert_eq!(words(&[b'a'; 5_000]).chars().count(), WORDS_MAX);
     let error = StartTlsError::Refused { words: words(b"454 later\r\n") };
-    assert_eq!(error.to_string(), "the server refused: 454 later");
+    assert_eq!(error.to_string(), "the server refused STARTTLS: 454 later");
     assert_eq!(not_offered(b"").to_string(), "the server offers no TLS");
 }
 

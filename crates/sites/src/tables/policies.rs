@@ -201,11 +201,9 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
     tx.execute(INSERT_GENERATION, parameters).await.map(drop)
 }
 
-/// Deletes a policy to which no key is sealed, with its generations, and notifies nodes. The policy keys wrapped to nodes are then
+/// Deletes a key policy and all its key pairs (generations), and notifies nodes. Returns [`PolicyRemoval::HasKeys`] and keeps the
+/// policy if keys are still encrypted to it. After a deletion, the copies of its private keys that are wrapped for nodes are
 /// obsolete.
-///
-/// # Errors
-/// Database errors.
 #[crate::boxed]
 pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRemoval, StoreError> {
     let changed = take_changes(tx, 1).await?;

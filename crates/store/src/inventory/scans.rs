@@ -130,8 +130,8 @@ impl Scans<'_> {
     /// # Errors
     /// Database errors.
     pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
-        /// Maximum number of scans to search. Interrupted scans are skipped; more interrupted scans than this in a row are not
-        /// expected.
+        /// Maximum number of scans that are read, newest first, to find the two scans to compare. Scans that are not finished, or
+        /// have other targets, are skipped.
         const SCANS_MAX: usize = 1_000;
         let (mut newest, mut after) = (None, None);
         for _ in 0..SCANS_MAX / Self::PAGE_ROWS {

@@ -19,7 +19,7 @@ const VERSIONS: &str = "/api/v1/versions";
 pub(super) enum DeletedCommand {
     /// List deleted credentials that can be restored, last deleted first
     Deleted(ShortListing),
-    /// Restore the last deleted credential of a name, with all its versions
+    /// Restore the most recently deleted credential with this name, with all its versions
     Undelete {
         /// Name of the credential
         name: String,

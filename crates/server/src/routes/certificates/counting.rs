@@ -56,7 +56,7 @@ pub(super) async fn short_lived(lifecycle: &Lifecycle, authority: &Authority) ->
     Ok(short.map(|group| group.count).sum())
 }
 
-/// Returns the groups of the matching certificates that the caller may see.
+/// Counts the certificates that match `filter` and that the caller may read, grouped by `by`.
 pub(super) async fn groups(
     lifecycle: &Lifecycle,
     caller: &Caller,
