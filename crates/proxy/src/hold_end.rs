@@ -29,7 +29,7 @@ pub(super) enum HoldEnd {
     Stopping,
     /// The limit of held requests is reached.
     TooMany(TooManyHeld),
-    /// Holds are not configured for this proxy, so nobody can approve the request.
+    /// Holds are not configured for this proxy, so that no approval is possible.
     Unavailable,
     /// The hold cannot be written to the audit log.
     NotAudited,

@@ -80,7 +80,7 @@ pub(crate) struct HoldRecord {
     pub(crate) hold: Arc<str>,
     /// Id of the request in the audit log; `None` if an approval of an earlier request applies.
     pub(crate) request: Option<Arc<str>>,
-    /// Name of the person who approved or rejected the request; `None` if nobody decided.
+    /// Name of the person who approved or rejected the request; `None` without a decision.
     pub(crate) by: Option<Arc<str>>,
 }
 

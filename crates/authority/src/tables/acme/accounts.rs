@@ -107,7 +107,7 @@ pub(super) const ACCOUNT: &str = concat!("-- acme_account\n", columns!(), " WHER
 pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
 
-/// Selects those of the given key thumbprints that belong to an account.
+/// Selects the given key thumbprints that belong to an account.
 pub(super) const KEYS_TAKEN: BulkStatement = db::bulk! {
     "-- acme_keys_taken
 SELECT thumbprint FROM acme_accounts
