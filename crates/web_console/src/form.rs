@@ -73,7 +73,7 @@ impl Field {
 
     /// Creates a text field with several lines.
     pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Lines(5))
+        Self::of(name, label, Kind::Lines(3))
     }
 
     /// Creates a text field for a long document.

@@ -1,4 +1,4 @@
-//! First steps on the overview of a new installation.
+//! The first steps of a new installation, listed on the overview.
 
 use serde_json::Value;
 
