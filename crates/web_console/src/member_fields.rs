@@ -42,7 +42,7 @@ enum Kind {
     /// Strings or objects, one per line. Objects are JSON.
     Rules,
     Choice(&'static [(&'static str, &'static str)]),
-    /// Any of some strings, each with a checkbox.
+    /// Any of some strings, each with a checkbox. Other items of the list stay.
     Set(&'static [&'static str]),
 }
 
@@ -185,13 +185,22 @@ impl MemberField {
                     *place(document, parents) = json!({ *last: value });
                 }
             }
-            (Some(value), _) => *place(document, &steps) = value,
+            (checked, Kind::Set(options)) => {
+                let is_other = |item: &&Value| !item.as_str().is_some_and(|text| options.contains(&text));
+                let others = find(document, self.path).and_then(Value::as_array).into_iter().flatten();
+                let others: Vec<Value> = others.filter(is_other).cloned().collect();
+                match list(checked.iter().flat_map(values).cloned().chain(others)) {
+                    Some(value) => *place(document, &steps) = value,
+                    None => remove(document, &steps),
+                }
+            }
             (None, Kind::Secret) => {}
             (None, Kind::Flag) => {
                 if find(document, self.path).is_some() {
                     *place(document, &steps) = json!(false);
                 }
             }
+            (Some(value), _) => *place(document, &steps) = value,
             (None, _) => remove(document, &steps),
         }
         Ok(())
@@ -202,7 +211,9 @@ impl MemberField {
         let text = form.field(self.path);
         let lines = || form.text(self.path).lines().map(str::trim).filter(|line| !line.is_empty());
         Ok(match self.kind {
-            Kind::Text | Kind::Block | Kind::Choice(_) => text.map(Value::from),
+            Kind::Text | Kind::Choice(_) => text.map(Value::from),
+            // Browsers send a line end as CR LF.
+            Kind::Block => text.map(|text| text.replace("\r\n", "\n").into()),
             Kind::Secret => form.exact(self.path).map(Value::from),
             Kind::Flag | Kind::Object => text.map(|_| Value::Bool(true)),
             Kind::Lines => list(lines().map(Value::from)),
@@ -253,6 +264,10 @@ impl Kind {
             (_, member) => vec![text(member)],
         }
     }
+}
+
+fn values(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Returns a list; `None` if it is empty.
@@ -386,6 +401,18 @@ mod tests {
         assert_eq!(written(&owner, "true", &base), base);
         assert_eq!(written(&owner, "", &base)["rules"].as_array().unwrap().len(), 1);
         assert_eq!(written(&owner, "true", &json!({})), json!({ "rules": [{ "rule": "owner" }] }));
+    }
+
+    #[test]
+    fn checkboxes_keep_the_values_that_they_do_not_offer() {
+        let field = MemberField::set("usages", "", &["serverAuth", "clientAuth"]);
+        let base = json!({ "usages": ["serverAuth", "1.3.6.1.5.5.7.3.9"] });
+        assert_eq!(
+            written(&field, "clientAuth", &base)["usages"],
+            json!(["clientAuth", "1.3.6.1.5.5.7.3.9"])
+        );
+        assert_eq!(written(&field, "", &base)["usages"], json!(["1.3.6.1.5.5.7.3.9"]));
+        assert_eq!(written(&field, "", &json!({ "usages": ["serverAuth"] })), json!({}));
     }
 
     #[test]
