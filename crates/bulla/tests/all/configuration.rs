@@ -42,7 +42,7 @@ fn config_check_rejects_an_unknown_cloud_kind() {
     assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
     assert!(stderr(&output).contains("oracle"), "{}", stderr(&output));
     let output = check("[[kubernetes]]\nname = \"prod\"\n");
-    assert!(stdout(&output).contains("names 1 clouds and clusters"), "{}", describe(&output));
+    assert!(stdout(&output).contains("has 1 clouds and clusters"), "{}", describe(&output));
 }
 
 #[test]

@@ -77,7 +77,7 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
     let world = below("alice:Secret").await;
     let (by_tls, in_the_clear) = asked(&world, "localhost").await;
     for said in [by_tls, in_the_clear] {
-        assert!(said.starts_with("HTTP/1.1 502") && said.contains("answered 407"), "{said}");
+        assert!(said.starts_with("HTTP/1.1 502") && said.contains("the status 407"), "{said}");
         assert!(
             said.contains("error=destination_unavailable") && !said.contains("proxy-authenticate"),
             "{said}"

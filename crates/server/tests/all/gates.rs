@@ -364,7 +364,10 @@ async fn approvals_from_before_signatures_were_required_do_not_count() {
         security_keys::ask(world, tab, Method::POST, &format!("{path}/approve"), signed).await
     };
     let refused = sign(1).await.expect(409);
-    assert!(refused.text.contains("no signature") && refused.text.contains("user:ann"), "{refused:?}");
+    assert!(
+        refused.text.contains("did not sign the plan") && refused.text.contains("user:ann"),
+        "{refused:?}"
+    );
     assert_eq!(house.shown(VIP).await["requires_approval"], true);
     // Her approval counts once she signs too; a second signature is a second approval.
     let completed = sign(0).await.expect(200).json();

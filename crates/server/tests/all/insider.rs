@@ -118,7 +118,7 @@ async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
 
     // Nobody exports the key, and everybody who may see the certificate gets its chain.
     for token in [&operator, &house.admin] {
-        refused(house.post(token, &export, &json!({ "format": "pem" })).await, "deploy");
+        refused(house.post(token, &export, &json!({ "format": "pem" })).await, "Deploy the certificate");
     }
     house.get(&operator, &format!("{path}/chain")).await.expect(200);
     // The approved target gets the key again.
@@ -132,7 +132,7 @@ async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
     house.approve_change(&second, &other).await;
     assert_eq!(house.get(&operator, &path).await.expect(200).json()["profile"], "shared");
     refused(house.post(&operator, &deploy, &Value::Null).await, "renew");
-    refused(house.post(&operator, &export, &json!({ "format": "pem" })).await, "deploy");
+    refused(house.post(&operator, &export, &json!({ "format": "pem" })).await, "Deploy the certificate");
     house.patch(&operator, &id, &json!({ "profile": "vip" })).await.expect(200);
 
     // A renewal asks for approval of the new targets.

@@ -242,7 +242,7 @@ async fn newer_altered_and_foreign_databases_are_rejected() {
     change("UPDATE schema_compatibility SET oldest = 99");
     let error = Store::open(&world.url).await.err().unwrap();
     assert!(matches!(error, StoreError::TooNew { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("newer"), "{error}");
+    assert!(error.to_string().contains("upgrade Bulla"), "{error}");
     change("DELETE FROM schema_migrations WHERE version = 99; UPDATE schema_migrations SET checksum = 'x'");
     assert!(matches!(
         Store::open(&world.url).await.err().unwrap(),

@@ -224,7 +224,10 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
     for name in ["ci", "CI"] {
         let own = gateway.token(name, "approver");
         let (status, problem) = gateway.api(&own, "POST", &format!("{path}/approve"), Some(json!({})));
-        assert!(status == 403 && problem["detail"].as_str().unwrap().contains("sender"), "{name}: {problem}");
+        assert!(
+            status == 403 && problem["detail"].as_str().unwrap().contains("has your name"),
+            "{name}: {problem}"
+        );
     }
     let (status, problem) =
         gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 90_000 })));
