@@ -19,13 +19,14 @@ use crate::tables::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use crate::waiting::WaitingPolls;
 use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
 
-/// Time without a poll after which an agent counts as offline: two poll intervals of 90 s.
+/// Time without a poll after which an agent counts as offline: twice the longest duration of a poll (60 s and a margin of 30 s).
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// Maximum number of labels of an agent or a token.
 pub const LABELS_MAX: usize = 32;
 /// Maximum bytes of a label's name or value.
 const LABEL_MAX: usize = 128;
-/// Interval at which waiting polls check for work that other nodes created. Each check is one statement.
+/// Interval at which the server checks, while polls wait, for work that other nodes created. Each check is one statement for all
+/// waiting polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which agents' last-seen data is written. Each write is one statement.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -82,7 +83,8 @@ pub struct AgentsParts {
     pub work: Arc<dyn WorkSource>,
     /// Issuer of agents' certificates.
     pub certify: Arc<dyn Certify>,
-    /// Hash function for the URIs in agents' certificates. By these hashes the server recognizes the certificates.
+    /// Function that derives a lookup key from the URI in an agent's certificate. By this key the server recognizes the
+    /// certificate.
     pub identity: IdentityHasher,
     /// PEM trust anchors with which agents verify the server's certificate. Empty when the trust store of each host is enough.
     pub ca_pem: TrustAnchors,
@@ -194,7 +196,7 @@ impl Agents {
     /// Returns the agent's jobs, and waits up to `wait_seconds` if there are none. Sends one statement if there are jobs already.
     ///
     /// # Errors
-    /// [`AgentError::Retired`], [`AgentError::OtherKey`], and errors of the source of work.
+    /// Errors of the source of work.
     ///
     /// # Cancellation
     /// Dropping the future may lose returned jobs. The next poll returns them again.
@@ -344,7 +346,7 @@ impl Agents {
     #[crate::boxed]
     pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         self.agent(id).await?;
-        // Disable the identity, too, although the retirement alone is enough.
+        // Delete the identity, too, although the retirement alone is enough.
         let identity = enrollment::identity_revision(self.store(), id).await?;
         let (at, event) =
             (self.now_us(), self.event(actor, "agent.retire", format!("agent/{id}"), json!({})));

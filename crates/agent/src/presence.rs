@@ -12,7 +12,7 @@ use crate::work::HostFacts;
 const EVERY_US: i64 = 60 * 1_000_000;
 /// Time in µs without a contact after which the written entry of an agent is dropped from memory.
 const FORGET_US: i64 = 3_600 * 1_000_000;
-/// Maximum bytes of one fact, such as the host name.
+/// Maximum characters of one fact, such as the host name.
 const FACT_MAX: usize = 256;
 /// Maximum number of addresses that are stored for an agent.
 const ADDRESSES_MAX: usize = 16;

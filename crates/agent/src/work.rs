@@ -75,7 +75,7 @@ pub struct Renewal {
 pub struct Enrolled {
     /// Id that the server assigned to the agent.
     pub agent: Uuid,
-    /// Name of the agent, which differs from the requested name if that name was taken.
+    /// Name of the agent. Differs from the requested name if that name is invalid or taken.
     pub name: String,
     /// The client certificate and its chain, PEM.
     pub certificate_pem: String,

@@ -637,7 +637,7 @@ impl Alerts {
     /// Adds a silence and returns its id.
     ///
     /// # Errors
-    /// [`AlertError::Invalid`] when its end is before its start.
+    /// [`AlertError::Invalid`] when the silence does not end after its start, or has already ended; database errors.
     #[crate::boxed]
     pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
         if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {

@@ -196,6 +196,6 @@ pub struct LimitOverrideBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct AcmeOrderQuery {
-    /// Only orders of this account, without invalid orders.
+    /// Only orders of this account, without orders that failed. Expired orders are included.
     pub account: Option<Uuid>,
 }

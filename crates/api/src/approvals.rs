@@ -43,8 +43,7 @@ pub struct ApprovalView {
     pub plan_sha256: Option<String>,
     /// Id of the preceding approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// Differences between this plan and the plan of the preceding approval. Present only in responses for a single approval, not
-    /// in lists.
+    /// Differences between this plan and the plan of the preceding approval. Empty in lists.
     #[serde(default)]
     pub changes: Vec<PlanChangeView>,
     /// Actors that cannot approve: the requester of the run and the actors that changed its plan.
@@ -56,10 +55,10 @@ pub struct ApprovalView {
     /// Number of people who must approve this plan.
     #[serde(default)]
     pub approvals_needed: u32,
-    /// Actors that approved the plan, in order of approval. Present only in responses for a single approval, not in lists.
+    /// Actors that approved the plan, in order of approval. Empty in lists.
     #[serde(default)]
     pub approvers: Vec<String>,
-    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single approval, not in lists.
+    /// Signatures of the approvers by security keys, oldest first. Absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
 }

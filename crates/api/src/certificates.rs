@@ -308,7 +308,8 @@ pub struct ReassignMany {
     pub tags_unset: Vec<String>,
 }
 
-/// Query parameters of the list of managed certificates. All given conditions must match.
+/// Conditions for managed certificates: query parameters of the list and of the counts, and the member `filter` of a selection. All
+/// given conditions must match.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -44,9 +44,9 @@ pub struct ChangeView {
     pub approvals_given: u32,
     /// Number of people who must approve the change.
     pub approvals_needed: u32,
-    /// Actors that approved the change, in order of approval. Present only in responses for a single change, not in lists.
+    /// Actors that approved the change, in order of approval. Empty in lists.
     pub approvers: Vec<String>,
-    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single change, not in lists.
+    /// Signatures of the approvers by security keys, oldest first. Absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
     /// Secret of the token that the change creates or rotates. It is present only in the response to the request for the change,

@@ -54,9 +54,9 @@ pub struct EnrolmentView {
     pub approvals_given: u32,
     /// Number of people who must approve this plan.
     pub approvals_needed: u32,
-    /// Actors that approved the plan, in order of approval. Present only in responses for a single enrolment, not in lists.
+    /// Actors that approved the plan, in order of approval. Empty in lists.
     pub approvers: Vec<String>,
-    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single enrolment, not in lists.
+    /// Signatures of the approvers by security keys, oldest first. Absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
 }

@@ -27,6 +27,6 @@ pub struct LimitView {
     /// Environment variable that sets the value; null for a built-in value.
     #[cfg_attr(feature = "schemas", schema(example = "BULLA_LIMITS_CALLER_PER_S"))]
     pub variable: Option<String>,
-    /// Description of the value, one sentence.
+    /// Short description of the value.
     pub meaning: String,
 }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct RotatedView {
     /// Identifier of the current master key on this node.
     pub master: String,
-    /// Number of values that this rotation re-encrypted.
+    /// Number of values whose data key this rotation re-wrapped under the current master key.
     pub rewrapped: u64,
     /// Values that could not be decrypted and were not changed, as `TABLE.COLUMN ID: reason`; at most 100.
     pub failed: Vec<String>,
-    /// Number of values that are still encrypted under another master key. Remove the older keys only when this number is 0.
+    /// Number of values whose data key is still wrapped under another master key. Remove the older keys only when this number is 0.
     pub remaining: u64,
-    /// Numbers of re-encrypted and remaining values, by database column.
+    /// Numbers of re-wrapped and remaining values, by database column.
     pub columns: Vec<RotatedColumnView>,
 }
 
@@ -24,7 +24,7 @@ pub struct RotatedView {
 pub struct RotatingView {
     /// Identifier of the current master key on this node.
     pub master: String,
-    /// Always true. This node continues to re-encrypt values; `GET /api/v1/master-key` shows the progress.
+    /// Always true. This node continues to re-wrap data keys; `GET /api/v1/master-key` shows the progress.
     pub rotating: bool,
 }
 
@@ -34,9 +34,9 @@ pub struct RotatingView {
 pub struct RotatedColumnView {
     /// Table and column, such as `credential_versions.sealed`.
     pub column: String,
-    /// Number of values in this column that this rotation re-encrypted.
+    /// Number of values in this column whose data key this rotation re-wrapped.
     pub rewrapped: u64,
-    /// Number of values in this column that are still encrypted under another master key.
+    /// Number of values in this column whose data key is still wrapped under another master key.
     pub remaining: u64,
 }
 

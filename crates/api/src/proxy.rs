@@ -32,8 +32,8 @@ pub struct HeldRequestView {
     pub since: String,
     /// Time at which the proxy refuses the request if there is no decision, RFC 3339.
     pub deadline: String,
-    /// A rule for the configuration file (TOML) that allows such requests. Present only in responses for a single request, not in
-    /// lists. Absent if no rule can name the request exactly.
+    /// A rule for the configuration file (TOML) that allows such requests. Present only in the response of `GET
+    /// /api/v1/proxy/held/{id}`. Absent if no rule can name the request exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowing_rule: Option<String>,
 }

@@ -77,11 +77,11 @@ pub struct CtLogView {
     pub root: Option<String>,
     /// Time at which the log signed the last verified checkpoint.
     pub checkpoint_at: Option<String>,
-    /// Time of the last attempt to read the log.
+    /// Time of the last successful step in reading the log, RFC 3339; null before the first.
     pub stepped_at: Option<String>,
     /// Start of the period in which the log cannot be read or its checkpoint is out of date.
     pub failing_since: Option<String>,
-    /// Error message of the last failed step.
+    /// Error message of the last failed step, or a warning that the newest checkpoint is out of date.
     pub last_error: Option<String>,
     /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no more entries until the
     /// log is consistent again.

@@ -87,8 +87,7 @@ struct AuthorityState {
     store: Store,
     keystore: KeyStore,
     ca_keys: Arc<dyn CaKeys>,
-    /// Keys of CAs whose key pair is a credential. They stay in this process, because the credential store must be able to export
-    /// them.
+    /// Keys of CAs whose key pair is a credential. They are always used in this process, and the credential store can export them.
     credential_keys: LocalCaKeys,
     clock: Clock,
     options: AuthorityOptions,

@@ -183,7 +183,7 @@ pub struct PendingChange {
     pub requested_at_us: i64,
     /// Expiry time in microseconds.
     pub expires_at_us: i64,
-    /// Actor that approved or rejected the change; `None` before the decision.
+    /// Actor of the last state change: approval, rejection, voiding or application. `None` before the decision.
     pub decided_by: Option<String>,
     /// Time of the decision in microseconds.
     pub decided_at_us: Option<i64>,

@@ -15,7 +15,7 @@ pub struct Figures {
     pub refused: u64,
     /// Number of requests that failed for another reason, such as the database or a key.
     pub failed: u64,
-    /// Number of issuance requests in progress: after the policy check and before the database commit.
+    /// Number of issuance requests in progress, including their policy check, signature and database commit.
     pub issuing: u64,
     /// Number of signed certificates that wait for their database commit. Included in `issuing`.
     pub storing: u64,

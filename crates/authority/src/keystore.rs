@@ -86,7 +86,7 @@ pub enum KeyStoreError {
     Provider {
         /// Name of the provider that failed.
         name: String,
-        /// Error of the last attempt.
+        /// Error of the provider.
         error: SignError,
     },
     /// An error of the database.

@@ -9,7 +9,7 @@ use crate::client_certificate::PresentedChain;
 pub struct Peer {
     /// Address of the client. It comes from the socket, or from the header of a proxy that the configuration trusts.
     pub address: IpAddr,
-    /// Certificate chain that the client presented. Only [`ClientCertificates::verify`](crate::ClientCertificates::verify) can read
+    /// Certificate chain that the client presented. Call [`ClientCertificates::verify`](crate::ClientCertificates::verify) to read
     /// its contents.
     pub client_certificate: Option<PresentedChain>,
     /// Exporter value of the connection for `tls-exporter` channel binding (RFC 9266), 32 bytes.

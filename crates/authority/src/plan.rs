@@ -27,7 +27,8 @@ pub struct IssuancePlan {
     pub issuer: String,
     /// Stored version of the issuer's configuration; `None` for a CA of this server.
     pub issuer_version: Option<DocumentVersion>,
-    /// Name and identifier of the CA of this server that signs the certificate; `None` for an external issuer.
+    /// Name and identifier of the CA of this server that signs the certificate. `None` for an external issuer, for a plan stored by
+    /// an earlier version, or if no CA can issue.
     #[serde(default)]
     pub ca: Option<String>,
     /// Profile at the external issuer.
@@ -143,7 +144,8 @@ impl IssuancePlan {
         sha256(&self.encoded())
     }
 
-    /// Returns the identifier of the CA of this server that signs the certificate; `None` for an external issuer.
+    /// Returns the identifier of the CA of this server that signs the certificate; `None` if the plan has no CA, as for an external
+    /// issuer.
     #[must_use]
     pub fn ca_id(&self) -> Option<Uuid> {
         self.ca.as_ref()?.rsplit(' ').next()?.parse().ok()

@@ -21,7 +21,8 @@ use crate::tables::{IssuedFilter, MatchCounts, RevocationFields, RevocationTarge
 pub const IDS_MAX: usize = 10_000;
 
 /// Maximum number of certificates for which a revocation writes one audit event and one outbox event per certificate. Above this
-/// number, it writes one event for the whole revocation, and each revoked certificate contains the identifier of the revocation.
+/// number, it writes one audit event and one outbox event for the whole revocation. The stored revocation of each certificate
+/// contains the identifier of the whole revocation.
 pub const REPORTED_EACH_MAX: u64 = 10_000;
 
 /// Maximum seconds by which a revocation date may precede the current time. No certificate of this CA is older.

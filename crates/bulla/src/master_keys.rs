@@ -153,8 +153,8 @@ async fn keyring(
     opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| unopened(&error))
 }
 
-/// Opens one master key. If `current`, creates missing files that contain the wrapped key. A file that contains the unwrapped key
-/// is never created.
+/// Opens one master key. If `current`, creates a missing file of the wrapped key or of the passphrase's parameters. A file that
+/// contains the unwrapped key is never created.
 async fn master(
     settings: &Settings,
     key: &MasterKeySettings,

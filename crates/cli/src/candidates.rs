@@ -57,7 +57,7 @@ struct Named {
 }
 
 impl CompleteArgs {
-    /// Prints the possible completions of the last word, one a line. Prints nothing if the server does not respond in time.
+    /// Prints the object names that complete the last word, one per line. Prints nothing if the server does not respond in time.
     pub async fn run(&self, mut program: Command, settings: &ClientSettings) -> Outcome<Exit> {
         program.build();
         let Some((last, before)) = self.words.split_last() else { return Ok(Exit::Ok) };

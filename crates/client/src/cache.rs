@@ -248,8 +248,8 @@ impl Cache {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// Returns a number that changes whenever one of these names changes: the number of the last change of any of them. Because old
-    /// changes are forgotten, the number may also change with other names, about once in `CHANGES_MAX` changes.
+    /// Returns a number that changes whenever one of these names changes, or all values are invalidated. Because old changes are
+    /// forgotten, changes of other names may also alter the number, about once in `CHANGES_MAX` changes.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();

@@ -6,11 +6,11 @@
 //!
 //! ```
 //! coded::coded! {
-//! Progress of a scan.
+//!     /// Progress of a scan.
 //!     pub enum ScanState: "scan state" {
-//! It runs.
+//!         /// The scan runs.
 //!         Running = 0 => "running",
-//! It ended.
+//!         /// The scan ended.
 //!         Finished = 1 => "finished",
 //!     }
 //! }
@@ -22,11 +22,11 @@
 //!
 //! ```compile_fail
 //! coded::coded! {
-//! Two values with one code.
+//!     /// Two values with one code.
 //!     pub enum Twice: "value" {
-//! One.
+//!         /// One.
 //!         One = 1 => "one",
-//! The other.
+//!         /// The other.
 //!         Other = 1 => "other",
 //!     }
 //! }
@@ -34,11 +34,11 @@
 //!
 //! ```compile_fail
 //! coded::named! {
-//! Two values with one name.
+//!     /// Two values with one name.
 //!     pub enum Twice: "value" {
-//! One.
+//!         /// One.
 //!         One => "one",
-//! The other.
+//!         /// The other.
 //!         Other => "one",
 //!     }
 //! }

@@ -53,8 +53,8 @@ impl Credentials {
         self.now_us().saturating_sub(i64::from(days).saturating_mul(DAY_US))
     }
 
-    /// Restores a name. If its versions have expired, restores them and removes their time to live. Otherwise restores the most
-    /// recently deleted credential of that name, with all its versions.
+    /// Restores a name. If its newest version has expired or was deleted, restores this version, without a time to live that has
+    /// passed. Otherwise restores the most recently deleted credential of that name, with all its versions.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller is not

@@ -430,8 +430,8 @@ impl Credentials {
     }
 }
 
-/// Returns a draft of this version whose `ca` field trusts these CA certificates: the signing certificate, and the CA's other
-/// version if there are two. `None` if the `ca` field already trusts them.
+/// Returns a draft of this version that trusts these CA certificates: the signing certificate, and the CA's other version if there
+/// are two. `None` if the version already trusts exactly these certificates, or is not a certificate.
 fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     let Value::Certificate(mut value) = there.value else { return None };
     let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);

@@ -44,7 +44,7 @@ pub enum CredentialError {
         "The request could not be completed because the CA does not exist or you do not have sufficient authorization."
     )]
     NoCa,
-    /// The caller has no permission to write this name or path.
+    /// The caller lacks the permission for the operation, such as to write this name or to configure databases.
     #[error(
         "The request could not be completed because the credential does not exist or you do not have sufficient \
          authorization."

@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Gate {
     state: Mutex<State>,
     room: Semaphore,
-    /// Maximum wait for a permit. A request that would wait longer is rejected.
+    /// Maximum wait for the rate limit, counted after a slot is free. A request that would wait longer is rejected.
     patience: Duration,
     started: Instant,
 }

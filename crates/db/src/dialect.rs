@@ -185,6 +185,9 @@ enum Verb {
 
 /// Translates a statement to the SQL of a database. Returns the first `N` bytes of the result and its full length: with `N` = 0,
 /// the length alone.
+///
+/// # Panics
+/// At compile time, when the statement is invalid. The message says what is wrong.
 #[doc(hidden)]
 #[must_use]
 pub const fn statement<const N: usize>(

@@ -177,7 +177,7 @@ pub struct ScanSettings {
     pub retry_timeout_ms: u64,
     /// Retry endpoints that did not answer.
     pub retry: bool,
-    /// Complete handshakes, so that servers log no aborted handshake and send their session tickets.
+    /// Complete TLS 1.3 handshakes, so that servers log no aborted handshake and send their session tickets.
     pub finish_handshakes: bool,
     /// Sources of revocation status. Default: no revocation check.
     pub revocation: RevocationSetting,

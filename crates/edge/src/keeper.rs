@@ -48,7 +48,7 @@ pub struct LoadedCertificates {
     pub certificates: Vec<Arc<CertificateFile>>,
     /// Changed files that cannot be read. Their previous content stays in use.
     pub broken: Vec<(PathBuf, BadCertificate)>,
-    /// Chains without a usable OCSP response: name and error. Each chain is reported once.
+    /// Chains whose OCSP response file (`NAME.ocsp`) is unusable: name and error. Each error of a chain is reported once.
     pub not_stapled: Vec<(String, String)>,
 }
 
@@ -65,7 +65,8 @@ pub(super) struct Keeper {
     held: Vec<Arc<CertificateFile>>,
     /// Whether a change is loaded but not yet in use.
     is_stale: bool,
-    /// Time at which the certificates must be chosen again, because the validity of a certificate begins or ends.
+    /// Time at which the certificates must be chosen again, because a certificate becomes valid or expires, or an OCSP response
+    /// expires.
     due: Option<UnixTime>,
     /// Chains without the required OCSP response that were already reported.
     told_bare: BTreeSet<String>,

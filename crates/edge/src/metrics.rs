@@ -436,8 +436,8 @@ impl EdgeMetrics {
         &self.0.octets
     }
 
-    /// Sets the number of loaded chains, the number of files that could not be loaded after their last change, and the earliest
-    /// expiry of a chain (Unix seconds).
+    /// Sets the number of loaded chains, the number of broken files, and the earliest expiry of a chain (Unix seconds). A file is
+    /// broken if the chain or the OCSP response in it could not be used after its last change.
     pub(super) fn certificates(&self, certificates: usize, broken_files: usize, first_expiry: Option<i64>) {
         self.0.certificates.set(certificates as i64);
         self.0.broken_files.set(broken_files as i64);

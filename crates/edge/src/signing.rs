@@ -21,7 +21,7 @@ use super::metrics::EdgeMetrics;
 #[derive(Debug)]
 pub(super) struct RemoteKey {
     pub(super) key: KeyRef,
-    /// The trace of the managed certificate; `None` if the certificate is not managed.
+    /// The trace of the managed certificate; `None` if the file names no managed certificate.
     pub(super) trace: Option<TraceParent>,
 }
 

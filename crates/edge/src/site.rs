@@ -14,7 +14,7 @@ pub(super) struct Site {
     pub(super) files: Vec<String>,
     /// Host names that all certificates of the site have; `*.NAME` covers the names one label below.
     pub(super) names: BTreeSet<String>,
-    /// The trace of the managed certificate; `None` if the certificate is not managed.
+    /// The trace of the managed certificate; `None` if no file of the site names one.
     pub(super) trace: Option<TraceParent>,
 }
 

@@ -136,8 +136,8 @@ impl Staples {
         self.0.has_news.swap(false, Relaxed)
     }
 
-    /// Sets the presented chains. Reads their stored responses on the current thread, and forgets the responses of all other
-    /// chains.
+    /// Sets the presented chains. Reads their stored responses on the current thread, and removes the responses of all other chains
+    /// from memory and from the folder.
     pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
         let Some(options) = &self.0.options else { return };
         let wanted: Vec<_> =
@@ -165,8 +165,8 @@ impl Staples {
         self.0.wanted.send_replace(wanted);
     }
 
-    /// Fetches due OCSP responses until stopped. For each new response, notifies `look`, so that the certificates are checked
-    /// again.
+    /// Fetches due OCSP responses until stopped. Notifies `look` when responses are new or removed, so that the certificates are
+    /// checked again.
     pub(super) async fn fetch(
         self,
         http: http::Client,
@@ -243,8 +243,8 @@ impl Staples {
         failed.or_else(refresh).unwrap_or(now)
     }
 
-    /// Updates the fetched responses with the result of a request. Returns the change to the folder: a response to store, or `None`
-    /// to delete the stored response.
+    /// Updates the fetched responses with the result of a request. Returns the change to the folder: a response to store, or a leaf
+    /// without response to delete its stored response. `None` if the folder does not change.
     fn take(
         &self,
         file: &CertificateFile,

@@ -36,5 +36,6 @@ pub trait Certify: Send + Sync {
     ) -> BoxFuture<'_, Result<Certified, CertifyError>>;
 }
 
-/// Function that returns the SHA-256 of a URI. By this hash the server recognizes a certificate.
+/// Function that derives the lookup key of an identity, a SHA-256, from the URI in its certificate. By this key the server
+/// recognizes the certificate.
 pub type IdentityHasher = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;

@@ -30,7 +30,8 @@ pub struct CtIssuanceDecision {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtIssuanceExpected {
-    /// A certificate request that matches the issuance was found.
+    /// The issuance is now known, for example because a certificate request that matches it was found, or its domain is no longer
+    /// watched.
     Known(CtIssuance),
     /// A person marked the issuance as expected.
     Decided(CtIssuanceDecision),

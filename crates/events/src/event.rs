@@ -216,6 +216,6 @@ events! {
     CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
     /// The revocation of leases at their database failed three times.
     CredentialLeaseRevocationFailed(CredentialLeaseRevocation) = "credential.lease_revocation_failed",
-    /// All leases of a database connection were revoked after earlier failures.
+    /// All leases of a database connection whose revocation had failed three times are now revoked.
     CredentialLeaseRevocationRecovered(CredentialLeaseRevocation) = "credential.lease_revocation_recovered",
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// First port that [`free_port`] returns. Lower ports may belong to services of the machine.
+/// Lowest port that [`free_port`] returns. Lower ports may belong to services of the machine.
 const FIRST: u16 = 10_000;
 /// First port that Linux assigns by default (`ip_local_port_range`).
 const GIVEN_OUT: u16 = 32_768;

@@ -71,8 +71,8 @@ impl UploadState {
     }
 }
 
-/// Timeout of a request's body. It does not apply after the response has started: the client may then be silent, and the response
-/// has its own timeout.
+/// Timeout of a request's body. It does not apply while the response is in progress: the client may then be silent, and the
+/// response has its own timeout.
 #[derive(Debug)]
 pub struct UploadTimer {
     stall: StallTimeout,

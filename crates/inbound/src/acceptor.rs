@@ -71,7 +71,8 @@ pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
         drop((stream, reason));
     }
 
-    /// Records that a silent connection was closed to free its slot for another connection.
+    /// Records that a silent connection was evicted: to free its slot for another connection, or because its network has too many
+    /// silent connections.
     fn evicted(&self) {}
 
     /// Records that a connection was aborted at the end of the shutdown's grace period.

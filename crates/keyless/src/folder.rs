@@ -60,7 +60,8 @@ type FileStamps = (FileStamp, Option<FileStamp>);
 /// Cached state of a file.
 #[derive(Debug)]
 struct File<T> {
-    /// Stamps when the file was read; `None` if reading failed, so that the next refresh tries again.
+    /// Stamps when the file was read. `None` after an error that may disappear without a change of the file: the next refresh reads
+    /// the file again.
     stamps: Option<FileStamps>,
     /// Content of the last successful read; `None` if no read has succeeded.
     held: Option<T>,

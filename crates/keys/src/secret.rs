@@ -17,7 +17,7 @@ impl Secret {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// Returns the secret in plain text. The caller must not log or store it.
+    /// Returns the secret in plain text. Pass it only to its destination, and never log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -36,7 +36,7 @@ impl SecretJson {
         to_raw_value(value).map(Self)
     }
 
-    /// Returns the JSON in plain text. The caller must not log or store it.
+    /// Returns the JSON in plain text. Pass it only to its destination, and never log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.get()

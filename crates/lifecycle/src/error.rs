@@ -134,7 +134,7 @@ pub enum RemoveError {
         what: &'static str,
         /// Name of the object.
         name: String,
-        /// Id of another object that still uses the object `name`.
+        /// Id of a certificate that still uses the object.
         by: Uuid,
     },
     /// Stored data is missing or cannot be read.

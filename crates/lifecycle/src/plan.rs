@@ -38,7 +38,7 @@ pub(crate) struct PlanFacts {
     approvals: HashMap<String, u32>,
     issuers: HashMap<String, DocumentVersion>,
     targets: HashMap<Uuid, DocumentVersion>,
-    /// Default CA of each profile. Empty if all certificates are from external issuers.
+    /// CA of each profile: the CA that the profile names, or else the default CA. No entry if this CA does not exist.
     cas: HashMap<String, String>,
     /// For each issuer entry of type `internal`: the CA that the entry names. `None`: the default CA of the profile.
     inside: HashMap<String, Option<String>>,

@@ -164,9 +164,9 @@ pub enum RenewalReason {
     Issuer,
     /// The time results from the rule's lead before expiry.
     Lead,
-    /// The time results from the rule's lead, moved to the next maintenance window.
+    /// The time from the issuer's window or the rule's lead, moved to the next maintenance window.
     Window,
-    /// The time results from the rule's lead, because no maintenance window opens before expiry.
+    /// The time from the issuer's window or the rule's lead, because no maintenance window opens early enough before expiry.
     NoWindowInTime,
 }
 

@@ -81,7 +81,7 @@ impl SigningKeys {
         self.broken.len()
     }
 
-    /// Loads new keys. Loads all keys again every [`WALK_EVERY`].
+    /// Loads new keys. Loads all keys again when the interval of [`SigningKeys::with_walk_interval`] has passed.
     ///
     /// # Errors
     /// [`SigningKeysError`]. Keys loaded before stay available.

@@ -216,7 +216,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if the returned permit must not become available again, because the limit was halved.
+    /// Deducts one permit from the permits that a halving of the limit still has to remove. Returns false if there are none.
     fn pay(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
             && self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1)).is_ok()

@@ -23,7 +23,7 @@ const FOLDERS_MAX: usize = 64;
 /// Maximum timeout of a signature in milliseconds. After a longer wait a TLS terminator has lost its client.
 const SIGN_TIMEOUT_MS_MAX: u64 = 60_000;
 
-/// Settings of the PKCS#11 module. The keys have the same names as in `[edge]`.
+/// Settings of the PKCS#11 module. The options have the same names as in `[edge]`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {

@@ -5,7 +5,7 @@
 //! - [`config`](Settings): key services and certificates.
 //! - `identity`: the client certificate for key services.
 //! - `certificates`: the certificate files. `objects`: their representation in PKCS#11.
-//! - `mechanism`: signature mechanisms. `signature`: conversion between encodings.
+//! - `mechanism`: signature mechanisms and the encoding of signatures. `signature`: parsing of DigestInfos.
 //! - `service`: the client of the key service, on its own threads.
 //! - `setup`: the settings and the content of their files.
 //! - `session`: sessions of a program. `module`: the functions without their C interface.

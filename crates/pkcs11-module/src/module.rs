@@ -283,8 +283,8 @@ impl Module {
 }
 
 /// Takes the signing operation out of its session, if the buffer is large enough for the signature. The session is then not locked
-/// while signing, and the operation ends even if signing fails. If the buffer is too small, the operation stays in the session, and
-/// the output for the program is returned.
+/// while signing, and the operation ends even if signing fails. If the buffer is too small, or if the program asks only for the
+/// length, the operation stays in the session. The output for the program is then returned.
 fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<Result<Signing, Output>> {
     let mut session = locked(session);
     let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;

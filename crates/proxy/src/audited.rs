@@ -32,7 +32,7 @@ pub(super) struct AuditedDecision {
     of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
-/// Audit event of an exchange or tunnel that has an [`AuditedDecision`]: written when the exchange or tunnel ends.
+/// Outcome event of an [`AuditedDecision`]: written when the exchange, tunnel or session ends.
 pub(super) struct Outcome {
     log: AuditLog,
     event: AuditEvent,

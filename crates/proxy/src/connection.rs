@@ -98,8 +98,8 @@ impl Proxy {
         }
     }
 
-    /// Waits for a client's TLS handshake with the proxy. Returns the client, the user named in its certificate, and the
-    /// certificate. Returns `None` if the handshake fails or times out.
+    /// Waits for a client's TLS handshake with the proxy. Returns the stream, the client with the user that its certificate names,
+    /// and the certificate. Returns `None` if the handshake fails or times out.
     pub(super) async fn accepted<S>(
         &self,
         handshake: impl Future<Output = io::Result<AcceptedClient<S>>>,
@@ -218,7 +218,8 @@ impl Proxy {
         End::Closed
     }
 
-    /// Answers a request that the client sends to the proxy itself, outside of a tunnel.
+    /// Answers a request that the client sends outside of a tunnel: CONNECT, a request with an absolute URL, or a request for the
+    /// proxy's own pages.
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,

@@ -158,7 +158,7 @@ impl Proxy {
 
     /// Returns whether a request names another host than its connection, so that the wrong rules would apply. A client may use a
     /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), except names that are tunneled, or that have
-    /// another verification or route. The client gets status 421, and then opens another connection.
+    /// another verification or route. For a misdirected request, the client gets status 421, and then opens another connection.
     async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
         let origin = &way.origin;
         match &origin.server {
@@ -435,7 +435,7 @@ struct ExchangeContext<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a MatchedRules>,
     entry: &'a mut Option<Box<Entry>>,
-    /// Protocol of the requested upgrade (`Upgrade`); `None` if the request asks for no upgrade.
+    /// Protocols of the requested upgrade (`Upgrade`) that are permitted; `None` if there are none.
     upgrade: Option<HeaderValue>,
     /// The WebSocket that the client requested by extended CONNECT.
     websocket: Option<&'a Websocket>,
@@ -448,8 +448,8 @@ struct ExchangeContext<'a> {
     audited: Option<AuditedDecision>,
 }
 
-/// Removes the `injected` values from the response header and the reason phrase, and returns the filter that removes them from the
-/// body.
+/// Removes the reason phrase, and the `injected` values from the response header. Returns the filter that removes the values from
+/// the body; `None` if nothing was injected.
 async fn take_response_filter(
     response: &mut Response<UpstreamResponseBody>,
     injected: &[Injected],

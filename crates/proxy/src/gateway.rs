@@ -94,7 +94,7 @@ pub(super) struct HoldOrder {
 }
 
 impl HoldOrder {
-    /// Returns the decision to hold the request, for the access log.
+    /// Returns the decision to hold the request, for the access log and the audit log.
     pub(super) fn judgement(&self) -> Judgement {
         Judgement { decision: Action::Hold.name(), ..self.refusal.judgement.clone() }
     }

@@ -64,7 +64,8 @@ impl Proxy {
             scheme: if way.origin.server.is_some() { "https" } else { "http" },
             id: audited.as_ref().map(AuditedDecision::id).unwrap_or_default(),
         };
-        // In plain HTTP, a client may name another host than its connection. The hooks of both hosts get the request.
+        // The host of a request may differ from the CONNECT target and from the TLS server name. The hooks of all these hosts get
+        // the request.
         let hosts: Vec<&HostOrIp> =
             [Some(host), way.origin.server.as_ref(), Some(&target.name)].into_iter().flatten().collect();
         // Boxed to keep this future small, because most proxies have no hooks.

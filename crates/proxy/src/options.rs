@@ -28,7 +28,7 @@ pub struct Options {
     pub transparent: TransparentOptions,
     /// Listeners for PostgreSQL clients, each with its server. Default: none.
     pub postgresql: Vec<PostgresqlOptions>,
-    /// Other addresses that this process listens on. The proxy refuses connections of clients to these addresses. Default: none.
+    /// Other addresses that this process listens on. The proxy opens no connection to these addresses for a client. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
     pub clients: Vec<IpNet>,
@@ -63,8 +63,8 @@ pub struct Options {
     pub new_names_burst: u32,
     /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,
-    /// Settings of individual upstreams: trust, client certificates and parent proxies. Default: none; all upstreams are connected
-    /// directly and verified.
+    /// Settings of individual upstreams: trust, client certificates and parent proxies. Default: none; the proxy connects to all
+    /// upstreams directly and verifies them.
     pub upstreams: UpstreamPolicies,
     /// Addresses that the proxy never connects to, for any client. Default: link-local addresses and metadata addresses of clouds.
     pub guard: Guard,

@@ -13,7 +13,7 @@ use crate::permission::{LeafRequester, NotPermitted};
 
 impl Proxy {
     /// Checks the permission for the host name of a CONNECT target, if the connection would be intercepted. For an IP address, the
-    /// permission is checked later, when the ClientHello contains a name.
+    /// permission is checked after the ClientHello, which may contain a name.
     pub(super) async fn permits_target(&self, target: &Target, client: &Client) -> Result<(), NotPermitted> {
         let name = &target.name;
         let is_looked_into = self.action_of(target, name).await.looks() && !self.refusals.has(client, name);
@@ -55,7 +55,8 @@ fn status(refused: &NotPermitted) -> StatusCode {
     }
 }
 
-/// Returns the error response to a CONNECT that the permission service does not permit. The reason is only in the log.
+/// Returns the error response to a CONNECT that the permission service does not permit. If the service is unavailable, the cause is
+/// only in the log.
 pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),

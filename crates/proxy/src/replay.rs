@@ -71,7 +71,8 @@ pub enum ReplayError {
     /// The entry has no HTTP request: its connection was tunneled or rejected.
     #[error("this entry has no HTTP request to replay: the connection was passed through or rejected")]
     NoRequest,
-    /// The proxy did not keep a part of the request that the replay needs, such as the query. Contains the reason.
+    /// The proxy does not keep all that a replay of this request needs: for example, the request had a query or a body. Contains
+    /// the reason.
     #[error("{0}")]
     Incomplete(&'static str),
     /// The client now has no identity, or another identity than in the original request. Contains the current identity.
@@ -97,7 +98,7 @@ pub enum ReplayError {
     NoResponse,
 }
 
-/// A replay that passed all checks and may be sent.
+/// A replay that passed the checks of the client, the rules and the policy.
 struct Prepared {
     plan: ReplayPlan,
     request: Request<ClientBody>,

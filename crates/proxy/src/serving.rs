@@ -42,7 +42,7 @@ impl Proxy {
     }
 
     /// Wraps the body of `request` in a [`ClientBody`]. If the body is dropped before its end, the remaining bytes are read and
-    /// discarded, for at most `head_timeout`.
+    /// discarded, for at most `head_timeout`. Not for requests with `Expect`.
     pub(super) fn with_body(&self, request: Request<Incoming>) -> Request<ClientBody> {
         ClientBody::of(request, &self.tasks, self.options.head_timeout)
     }

@@ -16,7 +16,7 @@ use crate::permission::BadPermission;
 /// Errors that prevent the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The proxy cannot listen on an address: it is in use, or the process lacks the permission.
+    /// The proxy cannot listen on an address, for example because the address is in use or the process lacks the permission.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// Address on which the proxy cannot listen.

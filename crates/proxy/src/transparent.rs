@@ -78,8 +78,8 @@ impl Proxy {
                 }
             },
         }
-        // Checked after the first data: this connection may be an upstream connection of the proxy itself, which the proxy has
-        // registered by then.
+        // Checked again after the first data: this connection may be an upstream connection of the proxy itself, which the proxy
+        // has registered by then.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }

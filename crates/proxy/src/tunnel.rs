@@ -18,7 +18,7 @@ use super::rules::Action;
 /// How to check a tunnel's address before dialling.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AddressCheck {
-    /// No check: the tunnel connects to the host name, not to an address from the client.
+    /// No check: the tunnel connects to the host that the decision was made for.
     None,
     /// The address must belong to the name, by DNS or by the server's certificate.
     ByName,

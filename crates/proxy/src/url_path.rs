@@ -30,8 +30,8 @@ pub(crate) fn hides_dots(path: &str) -> bool {
     }
 }
 
-/// Returns whether servers may interpret a [`plain_path`] differently. Such a path has an escaped slash, backslash or NUL, an
-/// escape that was escaped again, or hidden dot segments.
+/// Returns whether servers may interpret a [`plain_path`] differently. Such a path has an escaped slash, backslash or NUL, one of
+/// these escapes or `%2E` escaped again, or hidden dot segments.
 pub(crate) fn is_ambiguous(path: &str) -> bool {
     const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {

@@ -93,7 +93,7 @@ impl Estate {
         }
     }
 
-    /// Adds the certificates of an observation to the comparison.
+    /// Adds the leaf certificate of an observation to the comparison. Ignores observations without a leaf.
     pub fn observe(&mut self, observation: &Observation) {
         let Some(leaf) = observation.leaf() else { return };
         let endpoint = observation.label();

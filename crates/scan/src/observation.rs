@@ -73,7 +73,7 @@ pub struct Observation {
     pub chain: Vec<Arc<Certificate>>,
     /// Descriptions of sent certificates that do not parse.
     pub unparsed: Vec<String>,
-    /// Result of the chain verification; `None` if no leaf was judged.
+    /// Result of the chain verification; `None` if no chain was verified.
     pub trust: Option<Trust>,
     /// Revocation status of each certificate in the chain; empty if not checked.
     pub revocation: Vec<(Fingerprint, Verdict)>,

@@ -281,7 +281,7 @@ impl Prober {
         if allowed.is_empty() { Err(refused) } else { Ok(Cow::Owned(allowed)) }
     }
 
-    /// Opens a second connection with an older ClientHello; `None` when the second connection shows no more than the first.
+    /// Opens a second connection with an older ClientHello; `None` when the connection fails or receives no certificate.
     async fn retry_with_legacy_hello(&self, job: &Job, socket: SocketAddr) -> Option<ConnectionResult> {
         let limit = self.limit(job.pass, |limits| limits.dial);
         let stream = dial::connect(socket, limit).await.ok()?;

@@ -1,7 +1,7 @@
 //! ETags: conditional reads and conditional changes.
 //!
 //! All ETags are strong (RFC 9110 section 8.8.1). An object with a revision has its revision as its ETag (`"7"`), so that an
-//! `If-Match` is one comparison. All other responses have a hash of their body.
+//! `If-Match` is one comparison. Other JSON responses to a `GET`, up to 4 MiB, have a hash of their body.
 
 use std::collections::BTreeSet;
 

@@ -317,7 +317,8 @@ impl Events {
 }
 
 impl Follower {
-    /// Returns the outbox position of the last event that the subscriber received.
+    /// Returns the outbox position of the last event that the subscriber received. Before the first event, returns the start
+    /// position.
     pub(crate) fn place(&self) -> OutboxPlace {
         self.last
     }

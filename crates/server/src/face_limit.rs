@@ -18,8 +18,8 @@ use crate::state::State;
 /// `Retry-After` in seconds. Each rate is at least one request a second: after this time a request is allowed.
 const RETRY_SECONDS: u64 = 1;
 
-/// Adds layers to `router` that limit the requests and the failed logins of each client address. `face` is the group of protocols
-/// whose limits apply.
+/// Adds a layer to `router` that limits the requests of each client address. For [`Face::Protocols`], the layer also limits failed
+/// logins with a password. `face` is the group of protocols whose limits apply.
 pub(crate) fn limited(state: &State, face: Face, router: Router) -> Router {
     router.layer(from_fn_with_state((state.clone(), face), guarded))
 }

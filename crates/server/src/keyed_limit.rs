@@ -13,7 +13,8 @@ type BucketClock = governor::clock::DefaultClock;
 #[cfg(test)]
 type BucketClock = governor::clock::FakeRelativeClock;
 
-/// A token bucket for each key. Beyond `keys_max` keys, new keys share the bucket of `overflow` until idle keys are removed.
+/// A token bucket for each key. While there are `keys_max` keys, all keys share the bucket of `overflow`, until idle keys are
+/// removed.
 pub(crate) struct KeyedLimit<K: Hash + Eq + Clone> {
     buckets: RateLimiter<K, DashMapStateStore<K>, BucketClock, StateInformationMiddleware>,
     overflow: K,

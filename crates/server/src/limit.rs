@@ -21,7 +21,8 @@ use crate::sign_in_limit::SignInLimits;
 
 pub use crate::sign_in_limit::{SignInRates, SlowRate};
 
-/// Maximum keys of a limiter, a few hundred bytes each. Above this number, new keys share one bucket until idle keys are removed.
+/// Maximum keys of a limiter, a few hundred bytes each. While a limiter has this many keys, all keys share one bucket, until idle
+/// keys are removed.
 const KEYS_MAX: usize = 65_536;
 
 /// Maximum bytes of an account name that are compared. Longer names are truncated.
@@ -77,9 +78,10 @@ pub struct LimitOptions {
     pub credential_caller: Option<Rate>,
     /// Requests of one address to the credential store.
     pub credential_address: Option<Rate>,
-    /// Rates of API tokens, by token name. Such a rate replaces `caller`.
+    /// Rates of API tokens, by token name. Such a rate replaces `caller` and `credential_caller`.
     pub tokens: Vec<(String, Rate)>,
-    /// Rates of callers, by role name. Such a rate replaces `caller`. With several roles the highest rate applies.
+    /// Rates of callers, by role name. Such a rate replaces `caller` and `credential_caller`, except for a token with an entry in
+    /// `tokens`. With several roles the highest rate applies.
     pub roles: Vec<(String, Rate)>,
     /// Attempts to sign in with a password.
     pub sign_in: SignInRates,
@@ -269,7 +271,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Returns the limiter of a team. Creates a new limiter when the team's rate has changed.
+    /// Returns the limiter of a team. Creates a limiter if the team has none, or if `per_second` has changed.
     fn team(&self, team: &str, per_second: u32) -> Arc<Limiter<u8>> {
         if let Some((rate, limiter)) = self.teams.read().get(team)
             && *rate == per_second

@@ -58,8 +58,8 @@ pub trait ProxyRequests: Send + Sync {
     /// Returns the request that a replay of a recent request would send, or the reason why a replay is refused.
     fn replay_plan<'a>(&'a self, id: &'a str) -> BoxFuture<'a, ReplayPlanView>;
 
-    /// Sends a recent request again with the identity of its client, on behalf of the user `by`. Returns the new request once its
-    /// response has arrived.
+    /// Sends a recent request again with the identity of its client, on behalf of the user `by`. Returns the new request when its
+    /// response has ended, or after 30 seconds.
     ///
     /// # Errors
     /// [`NotReplayed`]

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::keyed_limit::KeyedLimit;
 use crate::problem::Problem;
 
-/// Maximum keys of a limiter. Above this number, new keys share one bucket until idle keys are removed.
+/// Maximum keys of a limiter. While a limiter has this many keys, all keys share one bucket, until idle keys are removed.
 const KEYS_MAX: usize = 16_384;
 
 /// Maximum pairs of name and address that have signed in. When it is exceeded, all pairs are removed.

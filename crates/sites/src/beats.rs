@@ -1,4 +1,4 @@
-//! Heartbeats of nodes, collected so that one SQL statement writes all heartbeats of a round.
+//! Heartbeats of nodes, collected so that one transaction writes all heartbeats of a round.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -91,8 +91,8 @@ impl Sites {
         written
     }
 
-    /// Records nodes that are present again, and nodes whose lease expired before `now`. Records no absence if this server may have
-    /// missed heartbeats.
+    /// Records nodes that became present, and nodes whose lease expired by `now`. Records no absence if this server may have missed
+    /// heartbeats.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
         let mut flips = tables::Places::of(self.store()).presence_changes(now).await?;

@@ -11,10 +11,15 @@ pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 pub const LEASE: Duration = Duration::from_millis(1_100);
 /// Maximum pause of a node before it retries a control plane that did not respond.
 pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Interval of a server's rounds. A round takes a few SQL statements, independent of the number of nodes.
+/// Interval of a server's rounds. On PostgreSQL, a round takes a few SQL statements, independent of the number of nodes.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
-/// Maximum time from a node's failure until all other nodes are notified. It covers the node's lease, the round that detects its
-/// expiry, the round in which another server reads the change, the next heartbeat, and a reserve for the database and the network.
+/// Maximum time from a node's failure until all other nodes are notified. It covers:
+///
+/// - the node's lease,
+/// - the round that detects the expiry of the lease,
+/// - the round in which another server reads the change,
+/// - the next heartbeat,
+/// - a reserve for the database and the network.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(
     LEASE.as_millis() + 2 * ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()

@@ -51,7 +51,7 @@ impl LiveNode {
 /// A notice for other nodes about a node.
 enum Notice<'s> {
     Present(&'s SignedStatement),
-    /// The node sends no heartbeats, but its statement is still valid.
+    /// The control plane receives no heartbeats from the node, but the node's statement is still valid.
     Absent(&'s SignedStatement),
     Gone,
 }

@@ -93,7 +93,7 @@ pub struct HeartbeatResponse {
     pub state: i64,
 }
 
-/// Changes of the members: nodes that became present, absent or retired.
+/// Changes of the members: new and changed statements, and nodes that became absent or were retired.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Membership {
     /// Version of the membership after this response. The node sends it with the next heartbeat, and gets later changes only.
@@ -139,7 +139,7 @@ pub struct News {
 pub struct PolicyUpdate {
     /// UUID that the control plane assigned to the policy.
     pub id: Uuid,
-    /// Unique name.
+    /// Name of the policy, unique among policies that are not deleted.
     pub name: String,
     /// Formula that selects the nodes: a [`keyless::places::Formula`].
     pub formula: String,

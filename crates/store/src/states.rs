@@ -112,7 +112,7 @@ coded! {
 }
 
 coded! {
-    /// Result of the deployment of a certificate to a target.
+    /// State of the deployment of a certificate to a target.
     pub enum DeploymentState: "deployment state" {
         /// The deployment was not attempted yet.
         Waiting = 0 => "waiting",

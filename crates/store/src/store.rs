@@ -31,7 +31,8 @@ impl Deref for Store {
 
 /// Declares a handle on the tables of one kind of object: a struct over a borrowed [`Store`], created by `Name::of(&store)`.
 ///
-/// Methods of a handle only read. Functions that change rows take the transaction, a [`db::Tx`].
+/// Methods of a handle read, or write in a transaction of their own. Functions whose changes belong to a larger transaction take
+/// the transaction, a [`db::Tx`].
 #[macro_export]
 macro_rules! handle {
     ($(#[$doc:meta])* $handle:ident) => {

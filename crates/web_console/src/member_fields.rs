@@ -108,7 +108,8 @@ impl MemberField {
         Self::new(path, label, Kind::Choice(options))
     }
 
-    /// Creates one checkbox for each of these strings. The member is the list of the checked strings.
+    /// Creates one checkbox for each of these strings. The member is the list of the checked strings, followed by other strings
+    /// that the list already contains.
     pub(crate) const fn set(
         path: &'static str,
         label: &'static str,
@@ -138,7 +139,7 @@ impl MemberField {
         self.path
     }
 
-    /// Returns the values of the form field for a document: one per checkbox, otherwise at most one.
+    /// Returns the values of the form field for a document: one for each item of a set, otherwise at most one.
     pub(crate) fn values(&self, document: &Value) -> Vec<String> {
         self.kind.shown(find(document, self.path))
     }
@@ -172,7 +173,8 @@ impl MemberField {
         if self.required { field.required() } else { field }
     }
 
-    /// Writes the value of the form into the document. An empty field removes the member.
+    /// Writes the value of the form into the document. An empty field removes the member. An empty secret field leaves the member
+    /// unchanged, and an unchecked flag sets an existing member to `false`.
     ///
     /// # Errors
     /// The value is invalid. The document may already have values of other fields.
@@ -250,7 +252,8 @@ impl MemberField {
 }
 
 impl Kind {
-    /// Returns the value of a member as form values: one per checkbox, otherwise at most one; none if it is absent or false.
+    /// Returns the value of a member as form values: one for each item of a set, otherwise at most one. Returns none for a secret,
+    /// or if the member is absent or false.
     fn shown(&self, member: Option<&Value>) -> Vec<String> {
         let Some(member) = member else { return Vec::new() };
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -285,7 +285,8 @@ fn password(value: Element<'_>) -> Result<String, DerError> {
     Ok(text)
 }
 
-/// Returns the common name if it is a host name; `None` for the name of a person or device.
+/// Returns the common name if it is a host name with a dot, or an IP address. `None` for other text, such as the name of a person
+/// or device.
 fn common_name(text: &str) -> Option<GeneralName> {
     let name = GeneralName::parse(text).ok()?;
     match &name {

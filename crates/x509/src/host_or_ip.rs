@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::{HostName, InvalidHostName};
 
-/// Host of a URI: a validated host name or an IP address.
+/// A validated host name or an IP address, such as the host of a URI.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum HostOrIp {
     /// A lower-case host name without a trailing dot; never a wildcard.

@@ -15,7 +15,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 /// A job as received from the server.
 pub(super) enum AssignedJob {
     Job(Box<AgentJob>),
-    /// A job of a kind that this version does not know: its id and the parse error.
+    /// A job that this version cannot parse: its id and the parse error.
     Unreadable(Uuid, String),
 }
 

@@ -161,8 +161,8 @@ impl Folder {
         self.remove_csrs_for_key(&spki)
     }
 
-    /// Removes files that a crash left behind: half-written files, and keys without a CSR. The server does not know a key without a
-    /// CSR.
+    /// Removes files that a crash left behind: half-written files, and keys that belong to neither a CSR nor a deployed
+    /// certificate. The server does not know such a key.
     pub(super) fn remove_leftover_files(&self) -> Result<(), StateError> {
         for folder in FOLDERS {
             for path in self.files(folder, STAGED) {

@@ -138,7 +138,7 @@ impl Worker {
         Material::from_pem(chain_pem, key).map_err(|error| error.to_string())
     }
 
-    /// Reports a result. An unreported result is not lost: the server hands out the job again, and the agent then finds the
+    /// Reports a result. An unreported result is not lost: the server hands out the job again. A repeated deployment then finds the
     /// certificate already deployed.
     async fn tell(&self, job: uuid::Uuid, result: &JobResult) {
         for tries in 1..=TELLS {

@@ -196,7 +196,8 @@ impl Agent {
     /// unreachable.
     ///
     /// # Errors
-    /// [`AgentRunError`] when the agent's directory cannot be read or written. Deployments in progress finish first.
+    /// [`AgentRunError`] when the agent's directory cannot be read or written. As on shutdown, deployments in progress get a minute
+    /// to finish first.
     #[crate::boxed]
     pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
         let mut jobs = JoinSet::new();

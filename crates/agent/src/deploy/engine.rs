@@ -82,7 +82,8 @@ pub enum DeployError {
 coded::named! {
     /// Outcome of a deployment, as the agent reports it to the server.
     pub enum Outcome: "outcome of a deployment" {
-        /// Files were written and the server reloaded. The endpoint of the target, if any, serves the certificate.
+        /// The deployment succeeded. Files were written, or the files were already up to date but the endpoint served another
+        /// certificate. The endpoint of the target, if any, now serves the certificate.
         Deployed => "deployed",
         /// All files were already up to date.
         Unchanged => "unchanged",
@@ -140,8 +141,8 @@ pub struct Deployer(Shared<DeployerState>);
 #[derive(Debug)]
 struct DeployerState {
     state: StateFolder,
-    /// Lock for writing, validating and reloading: one deployment at a time. Otherwise a server could load the half-written files
-    /// of another deployment.
+    /// Lock for writing, validating and reloading: one deployment at a time. Otherwise a reload for one deployment could load an
+    /// incomplete set of files of another deployment.
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
@@ -381,8 +382,8 @@ impl Deployer {
     }
 }
 
-/// Reloads the server with the restored files. Without previous files there is nothing to reload: the server continues with its
-/// loaded certificate.
+/// Reloads the server with the restored files. Without previous files, the command of an `exec` target does not run, and a failed
+/// reload is ignored: the server continues with its loaded certificate.
 async fn reload_restored_files(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
     if !had_files && reload.told.is_some() {
         return Ok(());

@@ -50,7 +50,7 @@ pub enum FileError {
     /// The operating system returned an error.
     #[error("{path}: cannot {what}: {reason}")]
     System {
-        /// Path of the file that caused the error.
+        /// Path of the file or directory that caused the error.
         path: PathBuf,
         /// The attempted operation.
         what: &'static str,

@@ -147,7 +147,7 @@ impl Hook {
         }
     }
 
-    /// Starts the command with a separate environment, because the agent's environment may contain secrets.
+    /// Starts the command. The command inherits nothing of the agent's environment, because that environment may contain secrets.
     fn start(&self, of: &Program) -> Result<Child, HookError> {
         let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),

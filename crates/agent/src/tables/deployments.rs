@@ -201,7 +201,8 @@ fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Returns the number of deployments of a run that have not succeeded, and the number of all its deployments.
+/// Returns the number of unfinished deployments of a run (waiting, failed, rolled back or broken), and the number of all its
+/// deployments.
 ///
 /// # Errors
 /// Database errors.
@@ -222,6 +223,9 @@ pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64
 
 impl Agents<'_> {
     /// Returns the deployments of a run (`job`), sorted by target.
+    ///
+    /// # Errors
+    /// Database errors.
     pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
         self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_row).collect()
     }

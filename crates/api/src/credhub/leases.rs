@@ -50,7 +50,7 @@ pub struct ConnectionView {
 /// All connections to databases.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Connections {
-    /// Connections by name, without their passwords.
+    /// Connections, sorted by name, without their passwords.
     pub items: Vec<ConnectionView>,
 }
 

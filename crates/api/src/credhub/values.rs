@@ -34,7 +34,7 @@ pub struct UserValue {
 /// Value of an RSA or SSH credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct KeyPairValue {
-    /// Public key: PEM for RSA, an OpenSSH line for SSH.
+    /// Public key. Any text is accepted. A generated key is PEM for RSA, and an OpenSSH line for SSH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// Private key.

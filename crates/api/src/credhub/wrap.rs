@@ -52,6 +52,6 @@ pub struct UnwrapView<V = Value> {
     pub version: Option<Uuid>,
     /// Actor that created the token.
     pub wrapped_by: String,
-    /// Value of the credential: a string or an object.
+    /// The wrapped value: a string, an object or other JSON.
     pub value: V,
 }

@@ -8,8 +8,8 @@ use crate::operation::{AccessRule, Operation};
 /// Path prefix of all ACME resources.
 pub(crate) const PREFIX: &str = "/acme/";
 
-/// An ACME resource, identified by its URL path. Directories and the `new…` resources belong to a profile. All other resources have
-/// one path, independent of the profile.
+/// An ACME resource, identified by its URL path. Directories, `new-account`, `new-order` and `new-authz` belong to a profile. All
+/// other resources have one path, independent of the profile.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Route<'p> {
     /// `None` for the default profile.

@@ -12,7 +12,7 @@ pub(crate) const FORMAT: &str = "bulla-ceremony/1";
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A new root was created, and signed the documents of the plan.
+    /// A new root was created. It signed the documents of the plan.
     CreateRoot,
     /// An existing root signed documents.
     Sign,

@@ -19,8 +19,8 @@ use crate::tree::{Ca, CaError, Urls};
 /// Timeout of a signature with the CA key.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// Overlap of a delta CRL with its base in microseconds: the delta also lists revocations dated up to this time before its base. A
-/// node dates a revocation before the transaction commits, and clocks differ between nodes.
+/// Overlap of a delta CRL with its base in microseconds: the delta also lists revocations recorded up to this time before its base.
+/// A node sets the recorded time before the transaction commits, and clocks differ between nodes.
 const DELTA_MARGIN_US: i64 = 600_000_000;
 
 /// Number of entries up to which a delta CRL counts as small, about 25 KiB.
@@ -105,8 +105,8 @@ impl Authority {
     }
 
     /// Returns the number of the base CRL and the entries of the delta CRL. The base is the oldest full CRL that is still valid, so
-    /// that the delta serves all clients. If the delta has more than half as many entries as the full CRL, an empty delta with the
-    /// new full CRL as its base replaces it.
+    /// that the delta serves all clients. A delta with more than 500 entries, and with more than half as many entries as the full
+    /// CRL, is not useful. An empty delta replaces it, with the new full CRL as its base.
     async fn delta_entries(
         &self,
         ca: &Ca,
@@ -155,7 +155,7 @@ impl Authority {
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
         let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before).max(before.min(now));
-        // The CRL of an expired CA is not refreshed when it becomes due. Only a further revocation creates a new one.
+        // The CRL of an expired CA does not become due by time. Only a further revocation creates a new one.
         let ended = ca.certificate.not_after <= now;
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
         let next_update = UnixTime(now.plus(life).0.min(end));

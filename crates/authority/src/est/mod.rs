@@ -38,7 +38,7 @@ pub struct EstOptions {
     /// Holders of other certificates may request the names in their certificate.
     pub registrars: Vec<SpkiHash>,
     /// Other CAs, and the profiles that the holders of their certificates may use for the names in their certificate. A certificate
-    /// of a CA that is not listed gives access to no profile.
+    /// of another CA that is not listed gives access to no profile, unless its key is in `registrars`.
     #[serde(skip)]
     pub client_cas: Vec<ClientCa>,
     /// Whether the challenge password of a CSR must be the base64 exporter value of the TLS connection (RFC 7030 section 3.5, RFC
@@ -183,8 +183,8 @@ impl Est {
                 let profile = self.profile(name).await?;
                 Ok(body::base64("application/csrattrs", &attributes::of(&profile)))
             }
-            // The following operations authenticate first, so that an unauthenticated client cannot find out whether the profile is
-            // offered.
+            // The following operations authenticate first. Their response to an unauthenticated client does not depend on whether
+            // the profile is offered.
             "simpleenroll" => self.enroll(name, request, peer).await,
             "simplereenroll" => self.reenroll(name, request, peer).await,
             _ => self.generate(name, request, peer).await,

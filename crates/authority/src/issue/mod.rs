@@ -1,5 +1,5 @@
 //! Issuance of certificates. The steps are the policy check, the lookup of blocked keys and idempotency keys, the signature, and
-//! one transaction that stores all queued certificates. A certificate is returned only after it is stored.
+//! one transaction for a batch of certificates. A certificate is returned only after it is stored.
 //!
 //! A crash before the commit issues nothing: the signed bytes are lost and their serial number is unused. After the commit, the
 //! idempotency key returns the certificate.

@@ -43,8 +43,9 @@ pub struct IssueRequest {
     pub extensions: Vec<Extension>,
     /// Approval under which the certificate is issued, if there is one.
     pub consent: Option<ApprovalRef>,
-    /// Team on whose behalf the request is made, or another right to use names that teams own. By default, a certificate that
-    /// contains a name of a team is rejected.
+    /// Team on whose behalf the request is made, or another right to use names that teams own. [`IssueRequest::new`] allows names
+    /// of every team only for requests of the server itself. For other sources, the names of a team are rejected unless the caller
+    /// sets this field.
     pub standing: Standing,
 }
 

@@ -85,7 +85,7 @@ impl Default for NameRules {
 /// A name that is not allowed, with the reason.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameRefusal {
-    /// The name; `None` if the reason applies to all names.
+    /// The name; `None` if the reason does not apply to a single name.
     pub name: Option<GeneralName>,
     /// Human-readable reason.
     pub reason: String,

@@ -157,8 +157,8 @@ fn dns(text: &str, found: &mut Violations) {
     let host = text.strip_prefix("*.").unwrap_or(text);
     match x509::public_suffix(host) {
         Some(suffix) if suffix.kind != SuffixKind::Unlisted => {
-            // A public suffix itself, or a wildcard directly below it, is not allowed (BR section 3.2.2.6). The private section of
-            // the public suffix list is an exception: the owner of a suffix such as github.io may have a wildcard.
+            // A top-level domain, or a wildcard directly below a public suffix, is not allowed (BR section 3.2.2.6). The private
+            // section of the public suffix list is an exception: the owner of a suffix such as github.io may have a wildcard.
             let whole = suffix.text == host;
             let icann = suffix.kind == SuffixKind::Icann;
             if whole && icann && text.starts_with("*.") {

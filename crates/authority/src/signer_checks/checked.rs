@@ -40,7 +40,8 @@ pub struct SignerRules {
     /// allowed.
     pub profiles: BTreeMap<String, String>,
     /// Directory in which the signer stores the newest CRL of each kind, to check later CRLs. With `None`, the signer reads the
-    /// newest CRL from the database at startup. An intruder may have replaced the CRL in the database with an older one.
+    /// newest CRL from the database before it signs its first CRL of this kind. An intruder may have replaced the CRL in the
+    /// database with an older one.
     pub crl_folder: Option<PathBuf>,
 }
 

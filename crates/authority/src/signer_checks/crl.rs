@@ -19,7 +19,7 @@ use crate::tree::{Ca, Urls};
 /// Maximum difference in seconds between the clocks of a server and of the signer.
 const CLOCK_SECONDS: i64 = 600;
 
-/// Contents of the newest CRL of one kind: full, shard or delta.
+/// Contents of the newest CRL of one kind: the full CRL or a shard.
 #[derive(Debug, Default)]
 struct Known {
     number: Vec<u8>,
@@ -178,7 +178,7 @@ fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, R
     }
 }
 
-/// Checks a delta CRL. It may only release holds.
+/// Checks a delta CRL. It may release holds, but must not remove any other revocation.
 fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
     if number_of(crl)? != known.number {
         return Err(Refusal::Crl(

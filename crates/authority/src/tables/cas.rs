@@ -167,7 +167,7 @@ pub(crate) const ALL: &[&str] = &[
 ];
 pub(crate) const BULKS: &[&BulkStatement] = &[&INSERT, &CERTIFICATES_INSERT];
 
-/// A snapshot of all CAs and their certificates.
+/// All CAs and their certificates, with the change counter that was read before them.
 #[derive(Clone, Debug)]
 pub struct CaRows {
     /// Change counter at the time of reading.

@@ -75,7 +75,7 @@ pub struct ChangeRow {
     pub plan: String,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: [u8; 32],
-    /// The change, encrypted for the column [`SEALED_CHANGES`]; `None` once the change is decided or expired.
+    /// The change, encrypted for the column [`SEALED_CHANGES`]; `None` once the change is rejected, void or applied.
     pub sealed: Option<Vec<u8>>,
     /// Actor that requested the change.
     pub requested_by: String,

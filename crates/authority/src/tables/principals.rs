@@ -20,6 +20,9 @@ pub(crate) const BULKS: &[&BulkStatement] = &[&NOTE, &OF];
 
 /// Stores the identifiers of a principal (owner of a token, email address and others), so that they stay known after the identity
 /// is deleted.
+///
+/// # Errors
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn store_principal_marks(tx: &mut Tx, principal: &Principal) -> Result<(), StoreError> {
     let marks: Vec<String> = principal.marks().map(str::to_owned).collect();

@@ -46,8 +46,8 @@ SELECT name, body, revision, created_at, updated_at FROM profiles ORDER BY name"
 
 pub(crate) const ALL: &[&str] = &[GET, LIST, PUT, DELETE, EVERY];
 
-/// Stores a profile. `expected` is the revision to replace: `None` accepts any revision, `Some(0)` requires that no profile of this
-/// name is stored. Returns `None` if another revision is stored.
+/// Stores a profile. `expected` is the revision to replace: `None` accepts any revision or no stored profile, `Some(0)` requires
+/// that no profile of this name is stored. Returns `None` if the stored revision is not `expected`.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -163,10 +163,15 @@ impl Ownership {
 
     /// Checks that a certificate may be issued. Returns the team to whose quota the certificate counts.
     ///
-    /// All objects of a certificate must belong to one team: its profile, its issuer, its targets and its label. A team that owns
-    /// names gets certificates only for these names. Other callers may not use a name of a team, with two exceptions: they have
-    /// validated control of the name, or they hold a certificate for the name and none of its objects has moved between teams since
-    /// its issue.
+    /// The profile, the issuer, the targets, the path and the label of a certificate must belong to one team. If the caller has a
+    /// team, it must be the same team. This team may use its own names. It may also use names without an owner, unless it owns
+    /// names itself.
+    ///
+    /// Without such a team, a name that a team owns is allowed only in these cases:
+    ///
+    /// - the caller has access to all objects;
+    /// - the caller has validated control of the name;
+    /// - the caller holds a certificate for the name, and none of its objects has moved between teams since its issue.
     ///
     /// # Errors
     /// [`OwnershipMismatch`]

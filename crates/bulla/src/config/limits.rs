@@ -4,7 +4,8 @@ use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 use server::limit::{LimitOptions, Rate, SignInRates};
 
-/// `[limits]`: for each limit the rate (requests or failures per second) and the burst. A rate of 0 disables a limit.
+/// `[limits]`: rate limits (requests or failures per second, and bursts), and the maximum concurrent requests of one caller. A rate
+/// of 0 disables a limit.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {

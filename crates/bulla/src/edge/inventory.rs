@@ -137,8 +137,11 @@ impl Mirror {
         put(&self.folder.join(INDEX), &index)
     }
 
-    /// Returns the chains to present, by file name. Skips certificates whose key is on an agent, and certificates that have no
-    /// unrevoked version.
+    /// Returns the chains to present, by file name. Skips these certificates:
+    ///
+    /// - archived certificates,
+    /// - certificates whose key is on an agent,
+    /// - certificates whose current version is missing or revoked.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let mut wanted = BTreeMap::new();
         let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };

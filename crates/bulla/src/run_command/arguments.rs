@@ -10,7 +10,7 @@ use keys::Secret;
 /// The maximum length of a name and of a password that a proxy accepts, in bytes (RFC 1929).
 const LOGIN_MAX: usize = 255;
 
-/// Arguments of `bulla run`: starts a command whose connections go through the proxy.
+/// Arguments of `bulla run`, which starts a command whose connections go through the proxy.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

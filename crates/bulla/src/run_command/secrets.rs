@@ -27,7 +27,7 @@ const NAMES: [&str; 14] = [
     "log_file",
     "record_folder",
 ];
-/// Name of two settings: the file of a rule's credential, and the file of a passphrase.
+/// Name of several settings, such as the file of a rule's credential and the file of a passphrase.
 const FILE: &str = "file";
 /// Suffixes of a database's files: the file itself, its log, and the log's index.
 const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];

@@ -61,7 +61,7 @@ use crate::proxy::ProxyHandles;
 use crate::roles::Roles;
 use discover::database;
 
-/// Interval of the deletion of old issuer data, such as completed orders.
+/// Interval of the maintenance of issuers: renews logins, and deletes expired orders and challenges.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 
 /// The control plane of this process: the handles of its components, and their background work.
@@ -446,7 +446,7 @@ fn credential_store(
     Ok(Credentials::open(store.clone(), keystore.clone(), clock.clone(), options))
 }
 
-/// A sender of rotation hooks, which uses the same client as webhooks of issuers.
+/// Sends rotation hooks as signed webhooks.
 struct Hooks(callout::Posts);
 
 impl HookSender for Hooks {
@@ -462,7 +462,7 @@ impl HookSender for Hooks {
     }
 }
 
-/// Deletes old data of issuers periodically until `stop`: completed orders and finished challenges.
+/// Maintains the issuers periodically until `stop`: renews logins, and deletes expired orders and challenges.
 async fn purge_issuer_data(issuers: Issuers, stop: CancellationToken) {
     let _live = telemetry::tasks::guard("issuers");
     loop {

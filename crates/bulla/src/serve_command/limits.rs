@@ -10,7 +10,7 @@ use crate::config::Configuration;
 /// A value that is built in: name, kind, value, unit, meaning.
 type BuiltIn = (&'static str, &'static str, u64, Option<&'static str>, &'static str);
 
-/// Retention periods that no configuration key changes.
+/// Retention limits (periods and numbers) that no configuration key changes.
 const BUILT_IN: &[BuiltIn] = &[
     (
         "events",

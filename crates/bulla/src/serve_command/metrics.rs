@@ -203,7 +203,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
-    /// Encodes the counters of lease revocations by this process. Only one node of a cluster revokes at a time.
+    /// Encodes the metrics of lease revocations by this process. Only one node of a cluster revokes at a time.
     fn leases(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let report = self.credentials.lease_report();
         let attempts = [("revoked", report.revoked), ("failed", report.failed)];
@@ -217,7 +217,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_lease_lag_seconds", help, late)
     }
 
-    /// Encodes metrics of the key service's nodes: connected and absent nodes, and failures of key policies at the last pass.
+    /// Encodes metrics of the key service's nodes: present and absent nodes, and failures of key policies at the last pass.
     fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let (present, absent) = self.places.counts();
         let all = [("present", present), ("absent", absent)];

@@ -59,8 +59,8 @@ pub(super) async fn prepare_node(
     Ok(Some(made.token.to_string()))
 }
 
-/// Enrols this host with this control plane, unless the agent's folder already has an agent. An agent of another server stays
-/// enrolled there.
+/// Enrols this host with this control plane, unless the agent's folder already has an agent. An agent in a configured folder keeps
+/// its server. An agent in the default folder gets the current URL of this control plane.
 pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningControlPlane) -> Outcome<()> {
     let (folder, url) = (settings.agent.folder()?, &control_plane.url);
     let known = Agent::status(&folder).map_err(|error| agent_folder::failed(&error))?;

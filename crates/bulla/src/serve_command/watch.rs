@@ -44,7 +44,8 @@ type CheckError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
-    /// Time at which this process last held the lease, in microseconds since 1970; `None` if it never held the lease.
+    /// Time at which this process last held the lease, in microseconds since 1970; `None` if it has not held the lease since the
+    /// states were last deleted.
     leased_at_us: Option<i64>,
 }
 

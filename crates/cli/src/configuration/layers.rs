@@ -156,7 +156,8 @@ pub fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
-/// Returns the key that a variable sets. A variable with the prefix `BULLA_` and an unknown key is an error.
+/// Returns the key that a variable sets; `None` for a variable that does not match a section of `keys`. A variable that matches a
+/// section but no key is an error with [`UnknownVariables::Refused`], and ignored with [`UnknownVariables::Ignored`].
 fn key_of(
     variable: &str,
     keys: &'static [Key],

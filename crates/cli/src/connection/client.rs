@@ -95,7 +95,7 @@ impl Client {
             ));
         }
         if let Some(path) = base.strip_prefix(SOCKET) {
-            // An agent logs in to the store with its own token, so the user's token is not sent to the agent.
+            // An agent logs in to the store itself, so the user's token is not sent to the agent.
             let http = http(None, Some(Path::new(path)))?;
             return Ok(Self { http, base, token: None, roots: None });
         }

@@ -71,7 +71,8 @@ impl DocumentRow {
         text(self.item.get(member).unwrap_or(&Value::Null), Style::Table)
     }
 
-    /// Returns the names of the members that have a scalar value and are not in `columns`.
+    /// Returns the names of the members that are not in `columns` and have a value without structure: a scalar, or a list of
+    /// scalars. Empty texts and empty lists are left out.
     pub fn members_beside(&self, columns: Columns) -> Vec<&str> {
         let is_shown = |name: &str| {
             columns.iter().any(|(_, pointer)| pointer.strip_prefix('/').is_some_and(|member| member == name))

@@ -28,7 +28,7 @@ pub enum ApprovalCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show an approval: its plan, the changes since the previous approval, and the people that are not allowed to approve it
+    /// Show an approval: its plan, the changes since the previous approval, and the people who may not approve it
     Show(ShowArgs),
     /// Approve a plan: the job starts once the profile's required number of people have approved. At a terminal, shows the plan and
     /// asks for confirmation

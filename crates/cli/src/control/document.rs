@@ -121,8 +121,7 @@ impl<D: Document> Run for DocumentCommand<D> {
     }
 }
 
-/// Adds the name to a body that needs it, or removes it from a body without a name field. One file then serves `create` and
-/// `update`.
+/// Adds the name to a body if the API requires it there, otherwise removes it. One file then serves `create` and `update`.
 fn match_name<D: Document>(body: &mut Value, name: &str) -> Outcome<()> {
     let Some(members) = body.as_object_mut() else { return Ok(()) };
     if let Some(other) = members.get("name").filter(|other| *other != name) {

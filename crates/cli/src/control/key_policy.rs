@@ -138,7 +138,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
     show_policy(&client.submit(Method::POST, POLICIES, &policy).await?, show)
 }
 
-/// Returns one line such as `region: EU: satisfied by 2 of 5 nodes, at 1 site`.
+/// Returns one line: the formula in backticks, then a text such as `is satisfied by 2 of 5 nodes, at 1 site`.
 fn summary_of(resolved: &ResolvedView) -> String {
     let ResolvedView { formula, nodes, sites, enrolled, .. } = resolved;
     let (nodes, sites) = (nodes.len(), sites.len());

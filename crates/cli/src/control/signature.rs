@@ -124,7 +124,8 @@ const WRONG: &str = "wrong";
 const PLAN_DIFFERS: &str = "plan differs";
 /// The signature is for an earlier plan of the same approval, and does not approve the shown plan.
 const OTHER_PLAN: &str = "other plan";
-/// The signature is valid, but the approval was rejected or is void.
+/// The signature is valid, but the approval does not list its signer as an approver, for example because it was rejected or is
+/// void.
 const NO_APPROVAL: &str = "no approval";
 /// The approval has no signature.
 const NONE: &str = "none";

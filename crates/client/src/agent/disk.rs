@@ -93,7 +93,8 @@ impl DiskCache {
         Ok(())
     }
 
-    /// Writes the cache to disk after changes, at most once every [`WRITE_EVERY`], and on shutdown.
+    /// Writes the cache to disk after changes, at most once every [`WRITE_EVERY`], and on shutdown. An emptied cache is written at
+    /// the next check.
     pub(super) async fn keep(self, client: Client, stop: CancellationToken) {
         let (mut written, mut at) = (client.cache().revision(), None);
         while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {

@@ -35,7 +35,8 @@ pub struct ConnectionSettings {
     pub database: String,
     /// Database role that creates and drops the roles of leases.
     pub username: String,
-    /// Password of `username`. `None` keeps the stored password; rejected if host, port, database, user, TLS mode or roots change.
+    /// Password of `username`. `None` keeps the stored password. `None` is rejected for a new connection, and if host, port,
+    /// database, user, TLS mode or roots change.
     pub password: Option<Secret>,
     /// TLS mode: `verify-full`, `verify-ca` or `disable`.
     pub tls: ConnectionTls,

@@ -226,11 +226,12 @@ impl Credentials {
         self.databases().ok_or_else(missing)
     }
 
-    /// Extends a lease of the caller by the requested lifetime, or else by the role's default lifetime. Never exceeds the maximum
-    /// expiry of the lease. Requires read permission at the name of the role.
+    /// Renews a lease of the caller. The lease then expires after the requested lifetime, or else the role's default lifetime,
+    /// counted from now. Never exceeds the maximum expiry of the lease. Requires read permission at the name of the role.
     ///
     /// # Errors
-    /// [`CredentialError::NoLease`] for a lease of another caller, or for a lease that has ended; [`CredentialError::Remote`].
+    /// [`CredentialError::NoLease`] for a lease of another caller, or for a lease that has ended; [`CredentialError::NoRole`];
+    /// [`CredentialError::Remote`].
     #[crate::boxed]
     pub async fn renew_lease(
         &self,

@@ -53,7 +53,7 @@ const ERROR_MAX: usize = 500;
 struct Outcomes {
     done: Vec<LeaseRow>,
     retries: Vec<LeaseRetry>,
-    /// Connection error or timeout that ended the attempts at this database.
+    /// Error that ended the attempts at this database, such as a connection error or a timeout.
     away: Option<String>,
 }
 

@@ -27,7 +27,8 @@ use crate::{CredentialError, Credentials};
 /// Minimum duration of a failed call after which its hook counts as timed out. Such a hook gets no further call in the same round,
 /// because it would delay the other hooks.
 const SLOW: Duration = Duration::from_secs(5);
-/// Lifetime of the single-use token with which a hook reads the new value, µs. The token is deleted earlier if the hook responds.
+/// Lifetime of the single-use token with which a hook reads the new value, µs. The token is deleted earlier, when the hook responds
+/// or times out.
 const CANDIDATE_US: i64 = 300_000_000;
 /// Maximum concurrent hook calls per process.
 const HOOK_AT_ONCE: usize = 8;

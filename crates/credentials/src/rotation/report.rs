@@ -1,6 +1,6 @@
 //! Counters of completed and failed credential rotations and hook calls.
 
-/// Counters of the rotation rounds of one process.
+/// Counters of one rotation round, or of all rotation rounds of this process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RotationReport {
     /// Number of rotated values.

@@ -42,7 +42,7 @@ enum RotationOutcome {
     /// Nothing was written. Either another writer was faster and the name is planned again, or read-only mode was set and the
     /// name stays due.
     Overtaken,
-    /// The next step and its due time are stored, for example in the replacement of a CA.
+    /// The name has a next step and a due time, for example in the replacement of a CA.
     Step(RotationStep),
     /// The rotation failed.
     Failed(RotationFailure),
@@ -317,9 +317,9 @@ impl Credentials {
         due.overlap_s.saturating_mul(1_000_000).min(third)
     }
 
-    /// Regenerates the certificates below the CA `root` that its active version did not sign, then those below each regenerated CA.
-    /// Stops after [`FOLLOWERS`] certificates and returns false. The next round continues, because it skips regenerated
-    /// certificates.
+    /// Regenerates the certificates below the CA `root` that its active version did not sign. Then does the same for each CA below,
+    /// level by level. Returns false once at least [`FOLLOWERS`] certificates are regenerated. The next round continues, because
+    /// certificates that are already regenerated are skipped.
     async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
         let mut level = vec![root.clone()];
         let mut left = FOLLOWERS;

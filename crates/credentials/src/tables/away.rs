@@ -191,7 +191,7 @@ pub(super) const DELETE_NUMBERED: BulkStatement = db::bulk! { (credential bigint
 DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
 };
 
-/// A change to versions of a credential: expiry, restoration or destruction.
+/// A change to versions of a credential: deletion, restoration or destruction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VersionsChange {
     /// The versions end at this time, µs, and can be restored.

@@ -352,7 +352,7 @@ pub async fn delete_leases(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Sto
     rows.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-/// Records failed attempts to revoke leases, with the times of the next attempts. Uses one statement.
+/// Stores the times of the next attempts to revoke leases, and the errors of failed attempts. Uses one statement.
 ///
 /// # Errors
 /// Errors of the database.
@@ -454,7 +454,7 @@ impl Credentials<'_> {
         Ok(self.0.row(ANY_DUE, vec![now_us.into()]).await?.is_some())
     }
 
-    /// Returns identities that have leases, and that were deleted, disabled or have expired; at most [`LEASES_AT_ONCE`].
+    /// Returns identities that have leases, and that were deleted or disabled, or have expired; at most [`LEASES_AT_ONCE`].
     ///
     /// # Errors
     /// Errors of the database.

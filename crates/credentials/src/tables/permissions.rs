@@ -210,6 +210,9 @@ impl Credentials<'_> {
 
     /// Returns which of the actors may read which of the credentials. `names` are lower case and need not exist. Uses one
     /// statement.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub async fn readers(
         self,
         actors: HashSet<String>,

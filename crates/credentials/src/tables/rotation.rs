@@ -331,9 +331,12 @@ pub enum PlannedNames {
     All,
 }
 
-/// Plans rotations of the credentials with these names (lower case) and types. Deletes the plans of credentials that are deleted or
-/// have no policy. Returns the names whose failed rotation is resolved: the credential has a new version, or its plan was deleted.
-/// Always uses three statements.
+/// Plans rotations of the credentials with these names (lower case) and types. Deletes the plans of credentials that are deleted,
+/// have another type or have no policy. Returns the names whose failed rotation is resolved: the credential has a new version, or
+/// its plan was deleted. Uses three statements; none without names.
+///
+/// # Errors
+/// Errors of the database.
 #[crate::boxed]
 pub async fn plan_rotations(
     tx: &mut Tx,

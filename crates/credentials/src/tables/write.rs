@@ -378,11 +378,11 @@ pub async fn delete_credential(
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
 }
 
-/// Deletes one version of a credential (its name in lower case). Returns false when the version does not exist, the caller lacks
-/// the permission, or the credential has no other version.
+/// Deletes one version of a credential (its name in lower case). Returns false when the version does not exist or the caller lacks
+/// the permission.
 ///
 /// # Errors
-/// Errors of the database.
+/// [`StoreError::Stale`] when the credential has no other version; errors of the database.
 #[crate::boxed]
 pub async fn delete_credential_version(
     tx: &mut Tx,

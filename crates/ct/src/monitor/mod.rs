@@ -158,7 +158,8 @@ struct MonitorState {
 
 /// The watched domains, as last read from the database.
 struct Watched {
-    /// Revisions of the stored domains at the time of the read. A change means that the rules must be read again.
+    /// Number of domains, sum of their revisions, and time of the last change, as read with the rules. If the stored values differ,
+    /// the rules must be read again.
     stamp: (i64, i64, i64),
     /// All enabled domains.
     all: DomainSet,

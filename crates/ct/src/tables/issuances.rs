@@ -215,7 +215,8 @@ pub(super) const DERS: BulkStatement = db::bulk! { (id bigint, der bytea)
 INSERT INTO ct_issuance_ders (issuance_id, der) VALUES (:id, :der){| ORDER BY :id} ON CONFLICT DO NOTHING"
 };
 
-/// Stores verdicts. A decided issuance keeps its verdict, except that an unexpected one may become expected or acknowledged.
+/// Stores verdicts. A decided issuance keeps its verdict, with two exceptions: an unexpected one may become expected or
+/// acknowledged, and an acknowledged one may become expected.
 pub(super) const JUDGE: BulkStatement = db::bulk! { (uuid uuid, verdict bigint, reason text)
     with_verdicts!("-- ct_issuances_judge
 UPDATE ct_issuances SET verdict = :verdict, reason = :reason
@@ -238,8 +239,8 @@ WHERE c.not_after >= "
     };
 }
 
-/// Certificates in the inventory that have exactly one of these reversed names. Limited to the newest 64 for each name, so that the
-/// cost stays bounded for a name on every certificate of a large installation.
+/// Certificates in the inventory with a name that equals one of these reversed names. Limited to the newest 64 for each name, so
+/// that the cost stays bounded for a name on every certificate of a large installation.
 pub(super) const KNOWN: BulkStatement = BulkStatement {
     sqlite: concat!(
         "-- ct_known\n",
@@ -259,8 +260,8 @@ pub(super) const KNOWN: BulkStatement = BulkStatement {
     ),
 };
 
-/// Versions of managed certificates that have exactly one of these reversed names. They are in the database before any scan finds
-/// the certificate.
+/// Versions of managed certificates with a name that equals one of these reversed names, for the newest 64 certificates of each
+/// name. The versions are in the database before any scan finds the certificate.
 pub(super) const MANAGED: BulkStatement = BulkStatement {
     sqlite: "-- ct_managed
 SELECT v.chain FROM (SELECT certificate_id FROM managed_names WHERE name_reversed = ?1
@@ -273,7 +274,7 @@ SELECT v.chain FROM (SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::t
 JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= n.ended",
 };
 
-/// Expected issuances that have exactly one of these reversed names, out of the newest 64 for each name.
+/// Expected issuances with a name that equals one of these reversed names, out of the newest 64 issuances for each name.
 pub(super) const EXPECTED: BulkStatement = BulkStatement {
     sqlite: with_verdicts!(concat!(
         "-- ct_expected\nSELECT ",
@@ -465,8 +466,8 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     ]
 }
 
-/// Stores verdicts of pending issuances, and of unexpected issuances that become expected or acknowledged. Returns the ids of the
-/// changed issuances.
+/// Stores verdicts. A pending issuance accepts any verdict, an unexpected one `expected` or `acknowledged`, and an acknowledged one
+/// `expected`; other verdicts are ignored. Returns the ids of the changed issuances.
 ///
 /// # Errors
 /// Database errors.

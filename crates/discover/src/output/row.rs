@@ -130,7 +130,7 @@ impl UrgentRows {
         Self { limit, heap: BinaryHeap::new(), seen: 0 }
     }
 
-    /// Adds an observation. Builds no row if the observation is less urgent than all stored rows.
+    /// Adds an observation. Builds no row if the collection is full and the observation has a lower rank than every stored row.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.seen += 1;
         if self.heap.len() < self.limit {

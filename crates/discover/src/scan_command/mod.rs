@@ -205,7 +205,8 @@ fn scanner(
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }
 
-/// Returns whether to show the progress bar: only if it is visible, and does not mix with results that are printed during the scan.
+/// Returns whether to show the progress bar: not with `--quiet`, and not if results are printed to the same terminal during the
+/// scan.
 fn should_show_progress(args: &ScanArgs, settings: &ScannerSettings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);

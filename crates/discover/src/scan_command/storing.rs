@@ -191,7 +191,7 @@ fn complete(scan: ScanRow) -> Outcome<ScanRow> {
     .hint("start a new scan"))
 }
 
-/// Endpoints that earlier scans observed, and their numbers.
+/// The endpoints that did not respond in earlier scans, and the numbers of endpoints in the inventory.
 pub(crate) struct EarlierResults {
     pub(crate) known: Known,
     /// Number of endpoints in the inventory. Counting may stop at a maximum.

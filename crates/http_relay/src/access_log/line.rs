@@ -51,7 +51,7 @@ pub struct Original {
 pub struct Replay {
     /// ID of the request that is replayed.
     pub of: u64,
-    /// Name of the person who replays the request.
+    /// Actor that replays the request, such as `user:ann`.
     pub by: Arc<str>,
 }
 

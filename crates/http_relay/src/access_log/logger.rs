@@ -27,9 +27,9 @@ pub struct AccessLogger {
 }
 
 impl AccessLogger {
-    /// Opens the log if a destination is set, and starts its writer task. The task ends when the last clone of the logger is
-    /// dropped. `dropped` counts lines that did not fit the queue or could not be written; `reopen` reopens the file. Spans of
-    /// requests have the name `service`.
+    /// Opens the log if a destination is set, and starts its writer task. The task ends when the last clone of the logger and the
+    /// last entry are dropped. `dropped` counts lines that did not fit the queue or could not be written; `reopen` reopens the
+    /// file. Spans of requests have the name `service`.
     ///
     /// # Errors
     /// The file cannot be opened for writing.

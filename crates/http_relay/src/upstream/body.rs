@@ -110,7 +110,7 @@ const CUT: &str = "response-filter";
 pub struct UpstreamResponseBody {
     body: Source,
     back: Option<ReturningConnection>,
-    /// Completes when the connection has become ready and the task that waited for this has ended. `None` if there is no such task.
+    /// Completes when the task that waits for the connection to become ready has ended. `None` if there is no such task.
     returning: Option<oneshot::Receiver<()>>,
     /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,

@@ -35,7 +35,7 @@ pub enum UpstreamConnectError {
     /// The address is a listener of this process.
     #[error("the address is this proxy itself")]
     Loop,
-    /// The address is on this machine, but the client is on another machine.
+    /// The address is on this machine, and this client may not reach such addresses.
     #[error("the address is local to the proxy's machine, and only clients on that machine may reach it")]
     NotAllowed,
     /// The guard blocks every address.

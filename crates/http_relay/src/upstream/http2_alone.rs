@@ -7,7 +7,8 @@ use flight::BoundedMap;
 
 use super::super::target::Origin;
 
-/// Maximum servers that are remembered as supporting only HTTP/2. The pool does not try HTTP/1.1 on these servers first.
+/// Maximum servers that are remembered as supporting only HTTP/2. For WebSockets, the pool does not try HTTP/1.1 on these servers
+/// first.
 const HTTP2_ALONE_MAX: u64 = 4_096;
 /// Time after which a server is no longer remembered as supporting only HTTP/2.
 const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);

@@ -36,8 +36,9 @@ impl From<NoAnswer> for Unanswered {
 }
 
 impl Upstreams {
-    /// Sends a request to `origin`. Retries on another connection if no part of the request was sent. Also retries a request
-    /// without a body that the upstream did not process (RFC 9113 section 8.7).
+    /// Sends a request to `origin`. If a pooled connection fails before any part of the request was sent, retries on another
+    /// connection. On a pooled HTTP/2 connection, also retries a request that the upstream did not process (RFC 9113 section 8.7),
+    /// if its body is empty or kept in memory.
     pub async fn send(
         &self,
         origin: &Arc<Origin>,

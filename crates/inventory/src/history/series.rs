@@ -1,9 +1,8 @@
-//! Time series that are recorded and compared with their own past. The set of series is a fixed enum, so that their number is
-//! bounded.
+//! Time series that are recorded for the detection of drifts. The set of series is fixed, so that their number is bounded.
 
 use clouds::Provider;
 
-/// A quantity that is measured over time and compared with its own past.
+/// A quantity that is measured over time. Most series are judged by a rule; the others are only displayed.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Series {
     /// Duration of a scan with this number of endpoints, in seconds.

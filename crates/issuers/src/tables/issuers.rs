@@ -92,7 +92,7 @@ pub struct IssuerOrder {
     pub url: Option<String>,
     /// The issued chain: concatenated DER certificates.
     pub chain: Option<Vec<u8>>,
-    /// Creation time of the order, µs since 1970-01-01 UTC.
+    /// Time at which this state was stored, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
 }
 

@@ -52,8 +52,8 @@ impl RequestContext<'_> {
 /// Choice of the connection that carries a request to its node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Path {
-    /// The direct connection to the node. Without a direct connection, the connection to a node of the same [pod](super::pod) that
-    /// forwards the request.
+    /// The direct connection to the node. Without a direct connection, the connection to a relay: another node that forwards the
+    /// request.
     Shortest,
     /// Only the direct connection to the node. For forwarded requests, which are not forwarded again.
     Direct,
@@ -63,7 +63,7 @@ pub(super) enum Path {
 pub(super) struct Attempt {
     pub(super) peer: Arc<Peer>,
     pub(super) reply: Result<Vec<u8>, PeerError>,
-    /// The node of the same [pod](super::pod) that forwarded the request.
+    /// The node that forwarded the request. `None` for a request on the direct connection.
     relay: Option<NodeId>,
 }
 

@@ -120,7 +120,7 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
     }
 }
 
-/// Converts a failure reply to an error. If a relay sent the reply, `way` is the reason why the request did not reach its
+/// Converts a failure reply to an error. In a reply of a relay, `way` is the reason why the relay got no response from the
 /// destination.
 fn failed(failure: Failure) -> PeerError {
     match failure.way() {

@@ -354,7 +354,7 @@ impl Links {
         self.wanted = wanted;
     }
 
-    /// Returns the destinations that this node wants to reach through `node`, another node of the pod.
+    /// Returns the destinations that this node wants to reach through `node`: another node of the pod, or the helper of a detour.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.copied().take(WANTED_MAX).collect()

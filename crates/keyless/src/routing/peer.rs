@@ -26,7 +26,8 @@ const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// Assumed round-trip time of a node that was not measured yet.
 const FAR: Duration = Duration::from_millis(250);
 
-/// A node that is reached directly, or through a relay: another node of the same [pod](super::pod) that is connected to the node.
+/// A node that is reached directly, or through a relay. A relay is another node that forwards requests: a node of the same
+/// [pod](super::pod), or the helper of a [detour](super::detours).
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
@@ -46,7 +47,7 @@ pub(super) struct Peer {
     was_up: AtomicBool,
     /// Whether the direct connection will close soon, so that relays are preferred.
     is_leaving: AtomicBool,
-    /// Whether to wait for a relay to this node: a relay is connecting, or the pod has not yet assigned a relay.
+    /// Whether requests should wait for a relay: a relay may reach the node soon, or no relay was assigned yet.
     may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
     by_tenant: Mutex<TenantCounts>,
@@ -274,7 +275,7 @@ impl Peer {
         let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
         if self.channel.close(generation, state) {
             if was_up && state != ConnectionState::Unwanted {
-                // Other nodes of the pod may still reach this peer.
+                // A relay may still reach this peer.
                 self.may_be_reached.store(true, Relaxed);
             }
             self.disconnected();

@@ -213,14 +213,14 @@ impl Pod {
         self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
     }
 
-    /// Records that another node of the pod forwards no requests: its version is too old, or it does not know that this node
-    /// belongs to its site. Returns false if this was known.
+    /// Records that `node` forwards no requests: its version is too old, or it does not know this node as a member. Returns false
+    /// if this was known.
     pub(super) fn record_unresponsive(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
 
-    /// Returns whether `node`, another node of the pod, forwards no requests.
+    /// Returns whether `node` forwards no requests.
     pub(super) fn is_silent(&self, node: NodeId) -> bool {
         self.silent.contains(&node)
     }

@@ -96,7 +96,7 @@ impl Router {
         nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.doubt());
     }
 
-    /// Returns the holders for these nodes. Nodes that are not members yet are connected once they are members. Must be called on a
+    /// Returns the holders for these nodes. A node that is not a member yet is added once it becomes a member. Must be called on a
     /// runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {

@@ -49,7 +49,7 @@ impl RouterState {
         (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
     }
 
-    /// Returns the destinations that this node wants to reach through `node`, another node of the pod.
+    /// Returns the destinations that this node wants to reach through `node`: another node of the pod, or the helper of a detour.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         self.links.lock().wanted_of(node)
     }

@@ -28,7 +28,7 @@ pub(super) struct LaneJob<'a> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
     Signed(Vec<u8>),
-    /// The batch did not make this signature, because its input is unsuitable or no nonce could be derived.
+    /// The batch did not make this signature, for example because an input is unsuitable or no nonce could be derived.
     Refused,
     /// The signature failed its check.
     Faulty,

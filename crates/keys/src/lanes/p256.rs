@@ -28,7 +28,7 @@ impl Numbers {
         Self::with(pkcs8, P256Key::new(private(pkcs8)?)?)
     }
 
-    /// Creates key material that derives nonces from one key and signs with another, for tests.
+    /// Creates key material that derives nonces from the private key in `pkcs8` and signs with `key`. Only tests pass another key.
     pub(super) fn with(pkcs8: &[u8], key: Box<P256Key>) -> Option<Self> {
         let octets = private(pkcs8)?;
         // Filled in its final location: a move leaves copies of the secret behind.

@@ -17,7 +17,7 @@ pub(crate) const MASTER_KEY_ID: usize = 8;
 pub struct MasterKeyId(pub(crate) [u8; MASTER_KEY_ID]);
 
 impl MasterKeyId {
-    /// Wraps an id that was read from a sealed value or a key file.
+    /// Creates an id from its bytes.
     #[must_use]
     pub fn from_bytes(octets: [u8; MASTER_KEY_ID]) -> Self {
         Self(octets)

@@ -63,7 +63,7 @@ pub struct ManagedCertificate {
     pub targets: Vec<TargetRef>,
     /// Further settings, such as automatic renewal and notes.
     pub options: Options,
-    /// State in the lifecycle: whether the certificate is archived, and what an open run waits for.
+    /// State in the lifecycle, such as pending, issuing, active or archived.
     pub state: State,
     /// Revision, incremented with every change; used for ETags.
     pub revision: i64,
@@ -71,7 +71,7 @@ pub struct ManagedCertificate {
     pub current: Option<CurrentVersion>,
     /// Among the versions verified as served, the version that expires first. `None` if no version was verified.
     pub served: Option<ServedVersion>,
-    /// Time since when a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
+    /// Time from which a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
     /// waiting.
     pub undeployed_since_us: Option<i64>,
     /// The planned run, or the run in progress.

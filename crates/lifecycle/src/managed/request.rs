@@ -198,8 +198,9 @@ impl NewCertificate {
 }
 
 impl CertificateChange {
-    /// Returns whether another user changed a field that this change also sets. `read` is the certificate that this change is based
-    /// on; `now` is its current state. Ignores fields that the lifecycle writes, such as state and versions.
+    /// Returns whether another user changed a field that this change also sets, to another value than the requested one. `read` is
+    /// the certificate that this change is based on; `now` is its current state. Ignores fields that the lifecycle writes, such as
+    /// state and versions.
     #[must_use]
     pub fn conflicts(&self, read: &ManagedCertificate, now: &ManagedCertificate) -> bool {
         let names = self.names.as_ref().map(|texts| parse_names(texts).unwrap_or_default());

@@ -457,7 +457,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     Ok(Ok(()))
 }
 
-/// Records which actor changed the plan. Returns whether the change voids an open or approved approval.
+/// Records which actor changed the plan. Returns whether the change ends the run and voids its approval.
 async fn record_plan_change(
     tx: &mut Tx,
     ledger: &mut Ledger,

@@ -30,7 +30,7 @@ pub struct TickReport {
     pub reaped: u64,
     /// Runs for which an approval was requested.
     pub gated: u64,
-    /// Number of waits that ended: expired approvals, and runs that waited too long for a CSR.
+    /// Number of waits that ended: expired approvals, and runs that waited too long for the CSR or the report of an agent.
     pub lapsed: u64,
     /// Approvals voided because the plan changed.
     pub voided: u64,

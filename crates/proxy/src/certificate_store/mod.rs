@@ -61,7 +61,7 @@ pub struct StoreCounts {
     pub joined: u64,
     /// Minted leaves, including renewals.
     pub minted: u64,
-    /// Failed attempts to mint a leaf, including renewals.
+    /// Failed attempts to find or mint a leaf, including renewals.
     pub failed: u64,
     /// Requests refused by the rate limit of new names.
     pub refused: u64,

@@ -105,7 +105,7 @@ pub enum ApprovalError {
     /// No request with this id is held.
     #[error(transparent)]
     NoSuchHold(#[from] NoSuchHold),
-    /// The time for which to remember the approval is too long.
+    /// The time for which to remember the approval is shorter than 1 s, or longer than [`APPROVAL_FOR_MAX`].
     #[error("the duration of an approval must be 1 s to 24 h")]
     Duration,
 }

@@ -6,7 +6,7 @@ use x509::Fingerprint;
 
 use crate::policy::{POSTGRESQL_PORT, Policy, PolicyRuleText, PolicyText, SESSION_METHOD, normalised};
 
-/// Method of a CONNECT tunnel that waits for approval.
+/// Method of a tunnel that waits for approval.
 const CONNECT: &str = "CONNECT";
 /// Port that a rule applies to by default.
 const USUAL_PORT: u16 = 443;

@@ -60,7 +60,8 @@ impl Hook {
             || hosts.iter().any(|host| self.hosts.iter().any(|pattern| pattern.is_for(host)))
     }
 
-    /// Takes one of the hook's slots for concurrent requests. The caller holds the slot while the body of the request is in memory.
+    /// Takes one of the hook's slots for concurrent requests. The caller holds the slot until the hook has finished with the
+    /// request and its response.
     pub(super) fn slot(&self) -> Result<OwnedSemaphorePermit, HookFault> {
         Arc::clone(&self.calls).try_acquire_owned().map_err(|_| HookFault::Busy)
     }

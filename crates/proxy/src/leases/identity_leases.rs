@@ -49,7 +49,7 @@ pub struct IdentityLeases(Arc<Leases>);
 struct Leases {
     issuer: Arc<dyn LeaseIssuer>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
-    /// Slots of identities that may no longer have the lease, until the leases are revoked.
+    /// Slots that have ended, until their leases are moved to `ending`.
     over: Mutex<Vec<(Key, Arc<Slot>)>>,
     ending: Mutex<Vec<Ending>>,
     places: Arc<Semaphore>,

@@ -22,8 +22,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;
-/// A leaf is requested again when only one part in `RENEW_PARTS` of its current remaining validity is left. The store has usually
-/// renewed the leaf by then.
+/// A leaf is requested again when only one part in `RENEW_PARTS` of its current remaining validity is left. If the store has not
+/// renewed the leaf by then, the request starts the renewal.
 const RENEW_PARTS: u32 = 4;
 
 /// A notification for a consumer.
@@ -41,7 +41,7 @@ struct Subscription {
     /// Whether the consumer was notified that there is no leaf.
     told_none: bool,
     asking: AbortHandle,
-    /// Number of consecutive failures to get the leaf.
+    /// Number of failures to get the leaf since the consumer last got a new leaf.
     failures: u32,
     _place: OwnedSemaphorePermit,
 }

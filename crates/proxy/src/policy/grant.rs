@@ -14,7 +14,8 @@ pub struct Grantee {
     pub identity: Option<Arc<Identity>>,
     /// Whether a credential needs an explicit grant. False if no identities are configured: then all clients may use it.
     pub needs_grant: bool,
-    /// Signals that the client's token or password was removed or changed; `None` if the client has neither.
+    /// Signals that the client's password or access token was removed or changed; `None` if the client has not authenticated by one
+    /// of these.
     pub ended: Option<Ended>,
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
             ERROR => return Err(LoginError::Rejected(error_field(&message.body, b'C').map(str::to_owned))),
             _ => return Err(LoginError::Invalid),
         }
-        // Large enough that the password is not copied when it grows.
+        // Large enough that the buffer never grows: growing would leave a copy of the password in memory.
         let mut answer = BytesMut::with_capacity(ANSWER_BYTES + password.len());
         match (Authentication::parse(&message.body).ok_or(LoginError::Invalid)?, &mut scram) {
             (Authentication::Ok, Scram::NotBegun | Scram::Proven) => return Ok(()),

@@ -139,7 +139,8 @@ pub(super) fn version_3_0(extensions: &[&str]) -> BytesMut {
     encode(NEGOTIATE_VERSION, &body)
 }
 
-/// Returns the password in a client's message; `None` if the body is not a single zero-terminated string.
+/// Returns the password in a client's message; `None` if the message has another type, or if its body is not a single
+/// zero-terminated string.
 #[must_use]
 pub fn password(message: &Message) -> Option<&[u8]> {
     let text = message.body.strip_suffix(&[0]).filter(|text| !text.contains(&0))?;

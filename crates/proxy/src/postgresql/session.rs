@@ -37,7 +37,7 @@ const PACKETS_MAX: usize = 3;
 const SETTINGS_MAX: usize = 1_000;
 /// Maximum bytes of all messages of a server between the login and the first query.
 const SETTINGS_BYTES_MAX: usize = 1 << 20;
-/// Maximum login attempts for a session. The second attempt uses a newer version of the credential.
+/// Maximum login attempts for a session. The second attempt uses another version of the credential.
 const LOGINS_MAX: usize = 2;
 /// Answer that accepts a request for encryption. [`NOT_ACCEPTED`] refuses it.
 const ACCEPTED: u8 = b'S';
@@ -269,8 +269,8 @@ impl DatabaseProxy {
         Ok(Established { stream, key, cancel, _slot: slot })
     }
 
-    /// Logs in at the server with the credential that a rule grants. If the server rejects the credential, tries a newer version
-    /// once.
+    /// Logs in at the server with the credential that a rule grants. If the server rejects the credential, tries another version of
+    /// it once.
     async fn log_in(
         &self,
         startup: &Startup,

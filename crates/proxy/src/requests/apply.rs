@@ -206,7 +206,8 @@ impl MatchedRules {
         self.response_rules(&Kind::of(headers)).any(|rule| rule.record)
     }
 
-    /// Returns the names of the matching rules that have a condition on the response's media type.
+    /// Returns the names of the matching rules whose condition on the response's media type this response meets. Omits rules
+    /// without such a condition.
     pub(crate) fn response_rule_names(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
         let kind = Kind::of(headers);
         let by_type = self.response_rules(&kind).filter(|rule| !rule.response_types.is_empty());

@@ -50,7 +50,7 @@ impl Token {
         self.fetched.clone()
     }
 
-    /// Signs a token with `scope` by the key of a key file, at the time `now`. The version is the ID of the key.
+    /// Creates a token for `scope`, signed at the time `now` with the key of a key file. The version is the ID of the key.
     pub(super) fn make(
         file: &Fetched,
         digest: [u8; 32],

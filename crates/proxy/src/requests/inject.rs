@@ -98,7 +98,7 @@ pub(super) struct Injection {
     /// Patterns of the databases that the credential is for; empty: all.
     databases: Vec<String>,
     pub(super) insecure: bool,
-    /// Whether response bodies may contain the credential. Such bodies are not searched.
+    /// Whether response bodies may contain the credential. Such bodies are searched only if a hook gets them.
     may_echo: bool,
     /// Service and region of signatures, if they do not depend on the host.
     signature_scope: Option<Scope>,
@@ -732,7 +732,7 @@ impl Injected {
         }
     }
 
-    /// Returns whether the response body may contain the credential, so that the body passes unchanged.
+    /// Returns whether the response body may contain the credential. The body then passes unchanged, unless a hook gets it.
     pub(crate) fn may_echo(&self) -> bool {
         self.injection.may_echo
     }

@@ -151,15 +151,15 @@ impl RequestLog {
         }
     }
 
-    /// Logs a connection to `target` that was refused because the host `name` from the client does not resolve to the address of
-    /// `target`.
+    /// Logs a connection to `target` that was refused because the address of `target` does not belong to the host `name` from the
+    /// client.
     pub(crate) fn log_misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
         if let Some(mut entry) = self.tunnel(client, target, name) {
             entry.answered(StatusCode::MISDIRECTED_REQUEST, &HeaderMap::new());
         }
     }
 
-    /// Logs a refused CONNECT request, with the reason why a leaf for its target is not permitted.
+    /// Logs a connection to `target` that was refused because a leaf for `name` is not permitted, with the reason.
     pub(crate) fn log_not_permitted(
         &self,
         client: &Client,

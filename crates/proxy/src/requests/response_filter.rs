@@ -16,7 +16,7 @@ use super::inject::Injected;
 use super::scrub::Scrubber;
 use super::spellings::ValueEncodings;
 
-/// Content codings that this module decodes.
+/// Content codings that the proxy accepts in the response to a request with an injected credential (`Accept-Encoding`).
 const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
 
 /// Prepares a request with an injected credential, so that its response can be searched. The response must be complete, because the

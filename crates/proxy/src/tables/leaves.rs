@@ -239,6 +239,9 @@ impl ProxyLeaves<'_> {
     }
 
     /// Stores a key of leaves until `ends_at_us`. A key that is stored with a later expiry keeps that expiry.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub async fn put_key(self, id: &str, sealed: &[u8], ends_at_us: i64) -> Result<(), StoreError> {
         self.0.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }

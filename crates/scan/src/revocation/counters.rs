@@ -70,7 +70,8 @@ pub(super) struct Counters {
     pub(super) octets_packed: AtomicU64,
     /// Number of verdicts by name; four names at most.
     pub(super) verdicts: Mutex<BTreeMap<&'static str, u64>>,
-    /// Number of fetches by kind and result. The result is `read`, `not-modified`, `older`, or the code of a failure's [`Cause`].
+    /// Number of fetches by kind and result. The result is `read`, `not-modified`, `older`, or the code of a failure's
+    /// [`Cause`](super::verdict::Cause).
     pub(super) fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
     pub(super) list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
     pub(super) list_ages_sum_s: AtomicU64,

@@ -89,7 +89,8 @@ impl Messages {
 const TOO_LONG: Failure =
     Failure::LimitExceeded { what: "bytes of handshake messages", limit: HANDSHAKE_MAX };
 
-/// Reads the next certificate of a list. Its format is the same in all TLS versions.
+/// Reads the next certificate of a list. Its bytes are encoded in the same way in all TLS versions. The extensions that follow it
+/// in TLS 1.3 are not read.
 pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
     let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
     if certificate.len() > CERTIFICATE_MAX {

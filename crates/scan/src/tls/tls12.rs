@@ -151,7 +151,8 @@ impl Session {
                 evidence.exchange_bits = u32::try_from(bits(modulus)).ok();
                 rest.vec16().ok_or(MALFORMED)?;
             }
-            // This key exchange method needs no ServerKeyExchange. The message has an unknown format and is not parsed.
+            // No ServerKeyExchange is expected with this key exchange method. The format of the message is unknown, so it is not
+            // parsed.
             _ => return Ok(()),
         }
         let parameters = &body[..body.len() - rest.rest().len()];

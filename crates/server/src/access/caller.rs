@@ -21,7 +21,7 @@ use crate::problem::Problem;
 named! {
     /// Method by which the caller authenticated.
     pub enum CallerKind: "kind of caller" {
-        /// An API token, sent as a bearer token.
+        /// An API token, or a session that was started with an API token.
         Token => "token",
         /// A person, with a session cookie.
         User => "user",

@@ -36,7 +36,8 @@ const REMEMBERED_MAX: u64 = 8_192;
 /// Minimum age of a stored "last used" time before it is updated, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
-/// Maximum "last used" times that wait to be written. The limit is reached only if credentials in use were evicted from the cache.
+/// Maximum "last used" times that wait to be written. Further times are dropped: a later use of the credential records its time
+/// again. Also the maximum of principals in `stored`.
 const NOTED_MAX: usize = 16_384;
 
 /// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log also contains the signatures.
@@ -444,7 +445,8 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Returns the 401 error for an unknown credential, which is cached for [`UNKNOWN_REMEMBERED`].
+/// Returns a 401 error for a credential that is unknown or can no longer be used. `why` is the detail. The error is cached for
+/// [`UNKNOWN_REMEMBERED`].
 pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }

@@ -30,7 +30,7 @@ const ANSWER_MAX: usize = 1 << 20;
 const CACHE_LIFETIME: Duration = Duration::from_secs(3_600);
 /// Time for which a failure is cached, so that not every login sends a request to an unavailable issuer.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
-/// Minimum interval between refreshes of the key set, because anyone can send a token that names an unknown key.
+/// Minimum interval between refreshes of the key set because of an unknown key. Anyone can send a token that names an unknown key.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 /// Maximum keys that are read from a key set.
 const KEYS_MAX: usize = 64;
@@ -226,7 +226,7 @@ impl IssuerParts {
     }
 }
 
-/// Rejects a URL that neither uses https nor names a loopback address.
+/// Returns the URL if it uses https, or http with a loopback address. Rejects any other URL.
 fn checked_url(url: &str) -> Result<&str, Problem> {
     if Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
         return Ok(url);

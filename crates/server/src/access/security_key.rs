@@ -1,8 +1,8 @@
 //! Security keys of users (WebAuthn): registration, and assertions for sign-in, confirmation and approvals.
 //!
 //! A ceremony has two requests. The first stores a challenge and returns the options for the browser. The second removes the
-//! ceremony from the database before anything is verified, so that each challenge is used once. All failures have the same error
-//! text.
+//! ceremony from the database before anything is verified, so that each challenge is used once. The error for a rejected assertion
+//! is the same for every cause.
 
 use std::time::Duration;
 
@@ -226,7 +226,7 @@ pub(crate) async fn begin_assertion(
 /// Removes a ceremony from the database, and verifies the assertion of a key against it.
 ///
 /// # Errors
-/// 401 with the same text for every failure.
+/// 401 with the same text for every rejected assertion; 422 when a member of the request is malformed.
 pub(crate) async fn prove(
     access: &AccessControl,
     purpose: CeremonyPurpose,

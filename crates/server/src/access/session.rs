@@ -23,7 +23,7 @@ pub(crate) struct SessionStart<'a> {
     pub(crate) chain: Option<Vec<u8>>,
     /// The security key with which the user signed in.
     pub(crate) security_key: Option<Uuid>,
-    /// IP address of the browser, for the list of sessions.
+    /// IP address of the browser, for the list of sessions and the audit log.
     pub(crate) address: &'a str,
     /// Hash of the cookie of the browser's previous session. The start of the new session ends the previous session.
     pub(crate) replaces: Option<[u8; 32]>,

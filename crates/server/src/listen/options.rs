@@ -31,8 +31,8 @@ pub struct ServerOptions {
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) that client certificates must chain to. Empty: no client certificates are requested.
     pub client_roots: Vec<Vec<u8>>,
-    /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. A client certificate of such a proxy is not
-    /// accepted: a client with a certificate must connect to this server by TLS directly.
+    /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. A client certificate is accepted only from
+    /// the TLS connection itself, never from a header that a proxy sends.
     pub trusted_proxies: TrustedProxies,
     /// Maximum connections of each listener, about 30 KiB each. A further connection evicts the one that has been idle the longest.
     pub connections_max: usize,
@@ -52,7 +52,8 @@ pub struct ServerOptions {
     pub head_timeout: Duration,
     /// Timeout of a request's whole body. Default: 30 s.
     pub body_timeout: Duration,
-    /// Timeout after which an idle connection is closed. Default: 90 s.
+    /// Timeout after which an idle connection is closed. Default: 90 s. Does not apply to the credential store's listener, whose
+    /// idle timeout is 600 s.
     pub idle_timeout: Duration,
     /// Timeout for a client that reads its response too slowly, or not at all. The connection is then closed. Default: 30 s.
     pub write_timeout: Duration,

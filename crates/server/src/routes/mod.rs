@@ -146,8 +146,9 @@ pub(crate) fn credentials(context: &Context) -> Router {
     router.layer(axum::middleware::from_fn(credhub::reject_browser_writes))
 }
 
-/// Returns the router of the credential store for pages of this process. Omits the layer that rejects requests from web pages,
-/// because browsers send the requests of these pages. An unsafe request needs the CSRF token of its session instead.
+/// Returns the router of the credential store for pages of this process, with CredHub's API only. Omits the layer that rejects
+/// requests from web pages, because browsers send the requests of these pages. An unsafe request needs the CSRF token of its
+/// session instead.
 pub(crate) fn console_credential_router(context: &Context) -> Router {
     credhub::router(context)
 }

@@ -64,7 +64,7 @@ async fn list_held(Component(proxy): Proxy) -> Json<Listing<HeldRequestView>> {
     Json(Listing::whole(proxy.held()))
 }
 
-/// Shows a held request, with the names of the credentials that it gets after approval.
+/// Shows a held request, with the names of the credentials that it gets after approval, and a rule that allows such requests.
 #[utoipa::path(get, path = "/api/v1/proxy/held/{id}", operation_id = "getHeldRequest", params(("id" = String, Path)),
     responses((status = 200, body = HeldRequestView)))]
 async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Json<HeldRequestView>, Problem> {
@@ -177,8 +177,8 @@ async fn plan_replay(
 /// credentials.
 ///
 /// Returns the new request when its response has ended, or after 30 seconds. The body of the response is discarded. The proxy keeps
-/// no query, headers or body: a replay has only the headers `Host`, `Accept` and `User-Agent`. The replay is refused with 409 in
-/// these cases:
+/// no query, headers or body: a replay has only the headers `Host`, `Accept` and `User-Agent`. The replay is refused with 409 and
+/// the reason, for example in these cases:
 ///
 /// - The request has a query or a body.
 /// - Its client may no longer use the proxy, or has another identity.

@@ -16,7 +16,7 @@ use crate::time;
 
 /// Maximum targets and server names of a scan in a response. A watch may have 10,000.
 const NAMES_MAX: usize = 20;
-/// Maximum characters of a target in a response: any host name with port and server name.
+/// Maximum characters of a target in a response: enough for any host name with port and server name.
 const NAME_CHARS_MAX: usize = 600;
 
 /// The settings of a stored scan that describe what was scanned. Other settings contain names of files on the host, and are not

@@ -239,7 +239,7 @@ async fn managed(hits: &mut SearchHits, lifecycle: &Lifecycle, caller: &Caller) 
     }
     let most = certificate_check_limit(hits, caller);
     for step in steps {
-        // There are enough better hits: the search for parts of names is skipped.
+        // There are enough hits: the remaining searches are skipped.
         if hits.count(Kind::Certificate) >= hits.limit {
             hits.more = true;
             break;

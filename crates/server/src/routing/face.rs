@@ -96,14 +96,14 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
         all.collect()
     }
 
-    /// Returns a router with a route for each operation.
+    /// Returns a router with a route for each path.
     pub(crate) fn router(&self) -> Router<S> {
         self.0
             .iter()
             .fold(Router::new(), |router, (path, operations)| router.route(path, operations.methods()))
     }
 
-    /// Returns a router with two routes for each operation: without and with a trailing slash in the path.
+    /// Returns a router with two routes for each path: without and with a trailing slash.
     pub(crate) fn router_with_slashes(&self) -> Router<S> {
         self.0.iter().fold(Router::new(), |router, (path, operations)| {
             router.route(path, operations.methods()).route(&format!("{path}/"), operations.methods())

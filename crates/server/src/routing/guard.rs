@@ -38,7 +38,8 @@ pub(crate) struct Guard {
 /// The result of the checks before a handler: the caller, and the limits of the request.
 struct AuthorizedCaller {
     caller: Option<Caller>,
-    /// Permit of the concurrent request, held until the response head is complete. `None` for a stream.
+    /// Permit of the concurrent request, held until the response head is complete. `None` for a stream, and for a route without
+    /// authentication.
     under_way: Option<KeyedPermit<Uuid>>,
     left: Option<RemainingQuota>,
     conditions: Option<ReadConditions>,

@@ -71,8 +71,9 @@ impl Access {
     }
 
     /// Allows the permission in any scope. The handler must check the object with [`Caller::may`](crate::access::Caller::may), or
-    /// filter its listing by [`Caller::reach`](crate::access::Caller::reach). If the handler does neither, its response is replaced
-    /// by 500.
+    /// filter its listing by [`Caller::reach`](crate::access::Caller::reach).
+    ///
+    /// If the handler does neither, its successful response is replaced by 500, unless the caller has the permission in all scopes.
     #[must_use]
     pub const fn scoped(mut self) -> Self {
         self.scoped = true;

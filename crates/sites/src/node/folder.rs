@@ -22,7 +22,8 @@ pub(super) struct Settings {
     pub(super) name: String,
     pub(super) site: String,
     pub(super) server: String,
-    /// SHA-256 of the server certificate that the node trusts. Used when there is no file of trust anchors.
+    /// SHA-256 of the server's certificate, or of a CA certificate in the chain that the server sends. Used when there is no file
+    /// of trust anchors.
     pub(super) pin: Option<String>,
     /// The public key that verifies statements, DER in base64.
     pub(super) statement_key: String,

@@ -192,7 +192,7 @@ impl SealedKeys {
         };
         let which = SpkiHash::of(&spki);
         self.broken.remove(&which);
-        // Invalid base64 counts as a wrapped policy key that cannot be opened, like a corrupt one.
+        // Invalid base64 counts as a sealed key that cannot be opened, like a corrupt one.
         let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
         let before = self.keys.remove(&which);
         let Some(blob) = blob else { return };
@@ -304,7 +304,8 @@ impl SealedKeys {
         self.keys.values().filter_map(known).collect()
     }
 
-    /// Returns the number of keys that this node has opened, and the number of keys delegated to other nodes.
+    /// Returns the number of keys that this node has opened, and the number of all other keys, which are delegated to other nodes
+    /// if possible.
     pub(super) fn counts(&self) -> (usize, usize) {
         let own = self.keys.values().filter(|key| matches!(key.source, Some(Source::Sealed(_)))).count();
         (own, self.keys.len() - own)

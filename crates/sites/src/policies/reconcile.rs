@@ -54,8 +54,7 @@ impl KeyPolicies {
     }
 
     /// Creates missing wrapped policy keys and withdraws obsolete ones. If neither policies nor nodes changed since the last pass
-    /// of this process, they are checked once a minute. Takes three SQL statements and one transaction per thousand wrapped policy
-    /// keys.
+    /// of this process, checks the wrapped policy keys only once a minute. Reads and writes them in batches.
     ///
     /// # Errors
     /// Database errors. Completed work stays.

@@ -34,7 +34,7 @@ pub struct NodeRow {
     pub not_after_us: i64,
     /// The signed statement about the node, JSON.
     pub statement: String,
-    /// Time at which the control plane signs the node's next statement, in µs since 1970-01-01 UTC.
+    /// Time from which the node's next statement is due, in µs since 1970-01-01 UTC. Up to 0: due immediately.
     pub sign_at_us: i64,
     /// Revision, incremented with every change that a person makes.
     pub revision: i64,
@@ -71,7 +71,7 @@ pub struct NewStatement {
     /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that was signed. Of two statements for the same row only one is
     /// stored.
     pub made_from: (i64, i64),
-    /// Time at which the control plane signs the node's next identity and location statement, in µs since 1970-01-01 UTC.
+    /// Time from which the node's next statement is due, in µs since 1970-01-01 UTC.
     pub sign_at_us: i64,
 }
 

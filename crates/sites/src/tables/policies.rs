@@ -202,8 +202,10 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
 }
 
 /// Deletes a key policy and all its key pairs (generations), and notifies nodes. Returns [`PolicyRemoval::HasKeys`] and keeps the
-/// policy if keys are still encrypted to it. After a deletion, the copies of its private keys that are wrapped for nodes are
-/// obsolete.
+/// policy if keys are still sealed to it. After a deletion, the private keys that are wrapped to nodes are obsolete.
+///
+/// # Errors
+/// Database errors.
 #[crate::boxed]
 pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRemoval, StoreError> {
     let changed = take_changes(tx, 1).await?;

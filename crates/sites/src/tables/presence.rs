@@ -57,7 +57,7 @@ pub(super) async fn leave(tx: &mut Tx, node: Uuid) -> Result<(), StoreError> {
     tx.execute(LEAVE, vec![node.into()]).await.map(drop)
 }
 
-/// Extends leases, all with one SQL statement. Retired and unknown nodes are ignored.
+/// Extends leases: one SQL statement on PostgreSQL, one per lease on SQLite. Retired and unknown nodes are ignored.
 ///
 /// # Errors
 /// Database errors.

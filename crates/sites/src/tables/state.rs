@@ -12,7 +12,7 @@ use db::{Cost, Row, StoreError, limit_of};
 pub struct PolicyChange {
     /// UUID that the control plane assigned to the policy.
     pub id: Uuid,
-    /// Unique name.
+    /// Name of the policy, unique among policies that are not deleted.
     pub name: String,
     /// Formula that selects the nodes.
     pub formula: String,

@@ -93,7 +93,7 @@ pub struct IdentitySettings {
 pub enum AccessChange {
     /// The change was stored.
     Done,
-    /// Another identity of the same kind has this name or key.
+    /// Another object of the same kind has this name or key.
     Taken,
     /// The object does not exist, or its revision has changed.
     Stale,

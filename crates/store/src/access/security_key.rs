@@ -96,7 +96,7 @@ pub struct KeyCeremony {
     pub after_password: bool,
     /// Name of the key to register. Only for registrations.
     pub name: Option<String>,
-    /// Id of the approval to sign. Only for approvals.
+    /// Id of the approval, pending change or enrolment to sign. Only for approvals.
     pub subject: Option<Uuid>,
     /// SHA-256 of the plan to sign. Only for approvals.
     pub plan_sha256: Option<[u8; 32]>,

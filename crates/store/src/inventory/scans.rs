@@ -172,7 +172,7 @@ impl Scans<'_> {
     /// Returns the row id of a scan.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; [`StoreError::Pruned`] when scans of the same time were removed; database errors.
+    /// [`StoreError::UnknownScan`]; [`StoreError::Pruned`] when a scan with the same or a later time was removed; database errors.
     pub async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
         match self.0.row(sql::SCAN_ID, vec![id.into()]).await? {
             Some(mut row) => row.int(),

@@ -7,7 +7,7 @@ use super::document_forms::{self, DocumentForm};
 use crate::json;
 use crate::member_fields::MemberField;
 
-/// A kind of object that is created and edited as a JSON document.
+/// A kind of object that is edited as a JSON document. The kinds in [`MANAGED`] are also created and deleted that way.
 pub(crate) struct Kind {
     /// The last part of its path, in the API and in the console.
     pub(crate) path: &'static str,

@@ -204,7 +204,8 @@ fn edit_form(session: &Session, kind: &Kind, id: &str) -> Confirmation {
         .alternative(format!("{page}/document"), AS_JSON_LABEL)
 }
 
-/// Returns how many managed certificates use an object.
+/// Returns a sentence with the number of managed certificates that use an object. `None` if the kind has no such filter, or the
+/// user may not list certificates.
 async fn used_by(session: &Session, kind: &Kind, name: &str) -> Result<Option<String>, Failure> {
     if kind.used_by.is_empty() {
         return Ok(None);

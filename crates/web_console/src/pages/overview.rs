@@ -107,7 +107,8 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     open.map(need).collect()
 }
 
-/// Returns the tasks that wait for the user, except tasks about certificates.
+/// Returns the numbers of open alerts, of open requests for approval, of offline agents and of policy violations. Leaves out
+/// numbers that are 0.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
         (["open alert", "open alerts"], "alerts?state=open&fields=id", Tone::Bad, "/console/alerts"),

@@ -97,7 +97,7 @@ impl Crl {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 
-    /// Returns the number of entries, that is, of revoked certificates on the CRL.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count

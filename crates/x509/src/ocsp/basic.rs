@@ -87,8 +87,8 @@ impl ResponderId {
 }
 
 impl BasicResponse {
-    /// Maximum entries of a response. Responders return one entry, or one for each requested certificate. A request has at most 32
-    /// certificates.
+    /// Maximum entries of a response. Responders return one entry, or one for each requested certificate. Bulla permits at most 32
+    /// certificates in a request.
     pub const ANSWERS_MAX: usize = 32;
     /// Maximum certificates of a response: the responder's own, and sometimes its issuer.
     pub const CERTIFICATES_MAX: usize = 8;

@@ -168,9 +168,9 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         self.extend_path(path)
     }
 
-    /// Returns certificates that could have issued `below`. Trusted certificates come first, because they end the path. Among the
-    /// trusted and among the other certificates, those with a matching key identifier come first. Certificates without a match are
-    /// also tried, because RFC 5280 section 4.2.1.1 calls the identifier only an aid.
+    /// Returns certificates that could have issued `below`. Certificates whose key identifier differs from the one in `below` come
+    /// last. They are also tried, because RFC 5280 section 4.2.1.1 calls the identifier only an aid. Within both groups, trusted
+    /// certificates come first, because they end the path.
     fn candidates(&self, below: &Certificate, path: &Path<'a>) -> Vec<Candidate<'a>> {
         let anchors = self.store.named(&below.issuer).map(|issuer| (issuer, true));
         let sent = self.sent.iter().filter(|c| c.subject.matches(&below.issuer));

@@ -42,7 +42,7 @@ impl Question {
 pub(crate) struct Proven {
     /// Observations for the audit log: addresses and responses.
     pub(crate) evidence: Vec<String>,
-    /// Time in microseconds until which the proof is valid; `None` if the method sets no limit.
+    /// Time in microseconds until which the proof is valid; `None` without such a limit. Only `dns-persist-01` records can set one.
     pub(crate) until_us: Option<i64>,
 }
 

@@ -19,7 +19,7 @@ named! {
         Orders => "orders",
         /// Limits the failed validations per account and name.
         FailedValidations => "failed_validations",
-        /// Limits the certificates for the same set of names per account.
+        /// Limits the certificates for the same set of names, over all accounts.
         DuplicateCertificates => "duplicate_certificates",
     }
 }

@@ -1,5 +1,4 @@
-//! Storage of revocations and blocked keys. Certificates are revoked in sets. A query for revocations returns the entries of one
-//! CRL.
+//! Storage of revocations and blocked keys. Certificates are revoked in sets, and the entries of each CRL are read with one query.
 
 pub(crate) mod crls;
 mod handle;

@@ -89,7 +89,7 @@ pub(super) struct Tenant {
     pub(super) littles_law_ratio: Option<f64>,
 }
 
-/// Figures of the requests to the nodes at another site.
+/// Figures of the requests to other nodes, for one site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Site {
     pub(super) site: String,

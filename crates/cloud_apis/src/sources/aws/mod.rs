@@ -40,7 +40,7 @@ pub struct AwsSource {
 
 impl AwsSource {
     /// Creates a source for `account`. Credentials come from the standard chain: environment, shared files and single sign-on, web
-    /// identity, containers, instance metadata. Lists nothing before the first listing.
+    /// identity, containers, instance metadata. Sends no listing request before the first listing.
     ///
     /// # Errors
     /// [`SourceError::Configuration`] for an invalid account.

@@ -178,8 +178,8 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// Separates the condition on a part of a name from the rest of the filter. The condition needs a bounded number of rows, because
-/// no index finds parts of names in the order of the table.
+/// Separates the condition on a part of a name from the rest of the filter. The caller must apply this condition to a bounded
+/// number of rows, because no index finds parts of names in the order of the table.
 pub(super) fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }

@@ -57,7 +57,7 @@ pub struct ManagedRow {
     pub not_after_us: i64,
     /// The version verified as served. `None` if no version was verified.
     pub served: Option<ServedFacts>,
-    /// Time since when a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
+    /// Time from which a version has been waiting for deployment to at least one target, in µs since 1970. `None` if no version is
     /// waiting.
     pub undeployed_since_us: Option<i64>,
     /// Time at which a late-deployment notification is due, in µs since 1970. `None` if it was sent, or nothing waits for

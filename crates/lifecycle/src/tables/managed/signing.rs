@@ -17,7 +17,7 @@ pub struct SigningKeyRow {
 /// Kind of row by which signing keys are paged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SigningKeysBy {
-    /// Pages of certificates, each with the keys of all its versions.
+    /// Pages of certificates, each with the keys of all its valid versions.
     Certificate,
     /// Pages of versions, starting after the last version that was read.
     Version,

@@ -61,7 +61,8 @@ const TIDY_EVERY: Duration = Duration::from_secs(60);
 const TIDY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum batches in a row; the rest is deleted the next time.
 const TIDY_BATCHES_MAX: usize = 100;
-/// Maximum decrypted keys of other proxies in memory. A proxy generates one key of each type per hour.
+/// Maximum decrypted leaf keys in memory, of this proxy and of others. By default, a proxy generates one shared key of each type
+/// per hour.
 const KEYS_OPEN_MAX: u64 = 1_024;
 /// Time after which a key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
@@ -373,7 +374,7 @@ impl LevelState {
             if self.put(asking, &leaf).await != Some(false) {
                 break;
             }
-            // If the key's row was deleted, the rows of other keys may be missing too: store all keys again.
+            // The lease may be lost because rows were deleted, perhaps also rows of keys: store all keys again.
             self.said.invalidate_all();
             match self.turn(asking, ends_from_us).await {
                 Some(Turn::Found(theirs)) => return Ok(Obtained::Found(theirs)),

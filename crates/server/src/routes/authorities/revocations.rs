@@ -89,9 +89,9 @@ fn revocation_view(revoked: Revoked) -> RevocationView {
 
 /// Revokes certificates: one, a list, all with a key, or all that match a filter.
 ///
-/// Certificates that are already revoked stay unchanged, with two exceptions: a certificate on hold becomes permanently revoked,
-/// and `keyCompromise` replaces other reasons. New CRLs are published within a second or two, and OCSP responses change
-/// immediately.
+/// Certificates that are already revoked stay unchanged, with two exceptions: a certificate on hold gets the new reason, or is
+/// released by `removeFromCRL`, and `keyCompromise` replaces other reasons. New CRLs are published within a second or two, and OCSP
+/// responses change immediately.
 #[utoipa::path(post, path = "/api/v1/revocations", operation_id = "revokeIssued", request_body = NewRevocation,
     responses((status = 200, body = RevocationView)))]
 async fn revoke(

@@ -105,7 +105,7 @@ pub(super) async fn set(
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
-    // As in CredHub: invalid fields are 422 here, but 400 when a value is generated.
+    // As in CredHub: an unknown field is 422 here, but 400 when a value is generated.
     const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
     let kind = body::kind(&body).map_err(|_| Refused::bad_request().with_status(UNPROCESSABLE))?;
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());

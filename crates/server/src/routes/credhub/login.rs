@@ -86,7 +86,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
     }
 }
 
-/// Returns the API token with this name and value.
+/// Returns the grant for the API token with this name and value.
 pub(crate) async fn identified(
     context: &Context,
     name: &str,
@@ -136,7 +136,8 @@ fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-/// Revokes a token and its refresh token. Anyone with the token may revoke it, even after its expiry.
+/// Revokes a token, its refresh token, and the leases that were created with the token. Anyone with the token may revoke it, even
+/// after its expiry.
 pub(super) async fn revoke(
     context: Context,
     headers: HeaderMap,

@@ -1,5 +1,5 @@
-//! The principal of a request: authenticated by a token of the embedded issuer, an API token, a client certificate, or (only for
-//! pages of this process) a browser session.
+//! The principal of a request: authenticated by a token of the embedded or the external issuer, an API token, a client certificate,
+//! or (only for pages of this process) a browser session.
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;

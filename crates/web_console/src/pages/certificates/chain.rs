@@ -17,8 +17,8 @@ pub(super) struct Link {
     pub(super) fingerprint: String,
 }
 
-/// Returns the links of a chain, leaf first. The root is looked up in `authorities`, the CAs of this server, because chains do not
-/// contain the root.
+/// Returns the links of a chain, leaf first. If the chain does not contain its root, the root is looked up in `authorities`, the
+/// CAs of this server.
 pub(super) fn links(pem: &str, authorities: &[Value], now: Timestamp) -> Vec<Link> {
     let parsed = x509::pem::certificates(pem.as_bytes()).filter_map(|(_, der)| Certificate::parse(&der).ok());
     let chain: Vec<Certificate> = parsed.collect();
