@@ -50,7 +50,7 @@ impl Default for LifecycleOptions {
 /// Managed certificates and the operations on them. Cheap to clone; clones share all state.
 #[derive(Clone)]
 pub struct Lifecycle {
-    pub(crate) inner: Shared<Arc<ProcessState>>,
+    pub(crate) inner: Shared<ProcessState>,
 }
 
 pub(crate) struct ProcessState {

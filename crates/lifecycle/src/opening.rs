@@ -7,7 +7,6 @@ use authority::keystore::KeyStore;
 use authority::teams::TeamDirectory;
 use issuers::Issuers;
 use parking_lot::Mutex;
-use shared::Shared;
 use store::{Clock, Store};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -67,6 +66,6 @@ impl Lifecycle {
             approvals_looked_at: Mutex::new(0),
             served_looked_at: Mutex::new((0, 0)),
         });
-        Self { inner: Shared::new(inner) }
+        Self { inner: inner.into() }
     }
 }

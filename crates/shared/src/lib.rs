@@ -29,6 +29,12 @@ impl<T: Send + Sync> Shared<T> {
     }
 }
 
+impl<T: Send + Sync> From<Arc<T>> for Shared<T> {
+    fn from(value: Arc<T>) -> Self {
+        Self(value)
+    }
+}
+
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

@@ -42,8 +42,6 @@ mod validate;
 mod work;
 mod writes;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
 use shared::Shared;
@@ -100,7 +98,7 @@ impl Acme {
     ) -> Result<Self, AcmeError> {
         let options = options.checked()?;
         authority.keystore().register_sealed_column(&tables::acme::SEALED_SECRETS);
-        Ok(Self(Shared::new(Arc::new(Server {
+        Ok(Self(Shared::new(Server {
             nonces: Nonces::new(),
             accounts: Accounts::new(),
             fresh_certificates: FreshCertificates::new(),
@@ -114,7 +112,7 @@ impl Acme {
             store,
             clock,
             options,
-        }))))
+        })))
     }
 
     /// Handles a request to a path that begins with `/acme/`. The body must be complete. The listener limits it to

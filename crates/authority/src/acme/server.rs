@@ -1,7 +1,5 @@
 //! The shared state of the ACME server.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use shared::Shared;
 use store::{Clock, Store};
@@ -22,7 +20,7 @@ use crate::Authority;
 
 /// The ACME server of one node. Clones are cheap and share all state.
 #[derive(Clone)]
-pub struct Acme(pub(super) Shared<Arc<Server>>);
+pub struct Acme(pub(super) Shared<Server>);
 
 impl std::fmt::Debug for Acme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
+use shared::Shared;
 use store::AuditEvent;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
@@ -134,7 +135,7 @@ impl Acme {
                     });
                 },
                 _ = sweep.tick() => {
-                    inner.sweep(first, &room, &mut tasks).await;
+                    self.sweep(first, &room, &mut tasks).await;
                     first = false;
                 }
                 _ = tidy.tick() => inner.tidy().await,
@@ -159,6 +160,55 @@ impl Acme {
             validations_proven: queue.proven.load(Ordering::Relaxed),
             validations_failed: queue.failed.load(Ordering::Relaxed),
             limits_kept: self.0.limiter.len() as u64,
+        }
+    }
+
+    /// Takes over work with expired claims. On SQLite the first sweep takes over everything, because no other node exists.
+    async fn sweep(&self, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
+        let server = &self.0;
+        let now_us = server.now_us();
+        let lapsed = if first && !server.store.is_postgres() { i64::MAX } else { now_us };
+        let until = now_us + server.claim_duration_us();
+        // Take over only as many validations as can start now. If they waited for a permit, their claims could expire before they
+        // start.
+        let free = room.available_permits().min(SWEEP_ROWS);
+        match tables::Acme::of(&server.store).claim_validations(lapsed, until, free).await {
+            Ok(ids) => {
+                for id in ids {
+                    let (inner, room) = (Shared::clone(server), room.clone());
+                    let guard = telemetry::tasks::guard("acme-validation");
+                    tasks.spawn(Claim::Validation(id, until), async move {
+                        let _guard = guard;
+                        let Ok(_place) = room.acquire_owned().await else { return };
+                        match tables::Acme::of(&inner.store).authorization(id).await {
+                            Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
+                                inner.validate(row).await;
+                            }
+                            Ok(_) => {}
+                            Err(error) => {
+                                tracing::warn!(%error, authorization = %id, "cannot read an authorization");
+                            }
+                        }
+                    });
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot list abandoned validations"),
+        }
+        let until = server.issuance_claim_until_us();
+        match tables::Acme::of(&server.store).claim_issuances(lapsed, until, SWEEP_ROWS).await {
+            Ok(ids) => {
+                for id in ids {
+                    let inner = Shared::clone(server);
+                    let guard = telemetry::tasks::guard("acme-issuing");
+                    tasks.spawn(Claim::Issuance(id, until), async move {
+                        let _guard = guard;
+                        if let Ok(Some(order)) = tables::Acme::of(&inner.store).order(id).await {
+                            inner.issue(order).await;
+                        }
+                    });
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot list abandoned orders"),
         }
     }
 }
@@ -194,54 +244,6 @@ impl Server {
         let options = &self.options.validation;
         let tries = u64::from(TRIES) * options.try_milliseconds + 4 * options.pause_milliseconds;
         i64::try_from(tries).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_add(SLACK_US)
-    }
-
-    /// Takes over work with expired claims. On SQLite the first sweep takes over everything, because no other node exists.
-    async fn sweep(self: &Arc<Self>, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
-        let now_us = self.now_us();
-        let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
-        let until = now_us + self.claim_duration_us();
-        // Take over only as many validations as can start now. If they waited for a permit, their claims could expire before they
-        // start.
-        let free = room.available_permits().min(SWEEP_ROWS);
-        match tables::Acme::of(&self.store).claim_validations(lapsed, until, free).await {
-            Ok(ids) => {
-                for id in ids {
-                    let (inner, room) = (self.clone(), room.clone());
-                    let guard = telemetry::tasks::guard("acme-validation");
-                    tasks.spawn(Claim::Validation(id, until), async move {
-                        let _guard = guard;
-                        let Ok(_place) = room.acquire_owned().await else { return };
-                        match tables::Acme::of(&inner.store).authorization(id).await {
-                            Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
-                                inner.validate(row).await;
-                            }
-                            Ok(_) => {}
-                            Err(error) => {
-                                tracing::warn!(%error, authorization = %id, "cannot read an authorization");
-                            }
-                        }
-                    });
-                }
-            }
-            Err(error) => tracing::warn!(%error, "cannot list abandoned validations"),
-        }
-        let until = self.issuance_claim_until_us();
-        match tables::Acme::of(&self.store).claim_issuances(lapsed, until, SWEEP_ROWS).await {
-            Ok(ids) => {
-                for id in ids {
-                    let inner = self.clone();
-                    let guard = telemetry::tasks::guard("acme-issuing");
-                    tasks.spawn(Claim::Issuance(id, until), async move {
-                        let _guard = guard;
-                        if let Ok(Some(order)) = tables::Acme::of(&inner.store).order(id).await {
-                            inner.issue(order).await;
-                        }
-                    });
-                }
-            }
-            Err(error) => tracing::warn!(%error, "cannot list abandoned orders"),
-        }
     }
 
     /// Deletes old orders and authorizations in limited batches: rows whose longest possible lifetime plus `keep_ended_seconds` has

@@ -8,7 +8,6 @@ use agent::tables::{NewDeployment, insert_deployments};
 use futures_util::FutureExt;
 use issuers::{DeliveredChain, IssuerError, Retry};
 use serde_json::json;
-use shared::Shared;
 use store::patience::BACKOFF_MAX_US;
 use store::{Batcher, BatcherOptions, StoreError, Tx};
 use tracing::{error, warn};
@@ -57,7 +56,7 @@ pub(crate) fn new_finish_batcher(inner: Weak<ProcessState>) -> Batcher<FinishedA
             let answers = vec![(); batch.len()];
             // Without the handle nothing can be stored: the leases expire and another process takes over.
             if let Some(inner) = inner.upgrade() {
-                Lifecycle { inner: Shared::new(inner) }.finish(batch).await;
+                Lifecycle { inner: inner.into() }.finish(batch).await;
             }
             answers
         }
