@@ -4,7 +4,9 @@ use std::hash::Hash;
 
 use governor::clock::Clock;
 use governor::middleware::{StateInformationMiddleware, StateSnapshot};
-use governor::state::keyed::DashMapStateStore;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::state::keyed::{DashMapStateStore, ShrinkableKeyedStateStore};
 use governor::{Quota, RateLimiter};
 
 #[cfg(not(test))]
@@ -13,20 +15,51 @@ type BucketClock = governor::clock::DefaultClock;
 #[cfg(test)]
 type BucketClock = governor::clock::FakeRelativeClock;
 
-/// A token bucket for each key. While there are `keys_max` keys, all keys share the bucket of `overflow`, until idle keys are
-/// removed.
+/// A token bucket for each key. Beyond `keys_max` keys, new keys share the bucket of `overflow` until idle keys are removed. A key
+/// that has a bucket keeps it.
 pub(crate) struct KeyedLimit<K: Hash + Eq + Clone> {
-    buckets: RateLimiter<K, DashMapStateStore<K>, BucketClock, StateInformationMiddleware>,
+    buckets: RateLimiter<K, Buckets<K>, BucketClock, StateInformationMiddleware>,
+    clock: BucketClock,
+}
+
+/// The buckets, bounded in number.
+struct Buckets<K: Hash + Eq + Clone> {
+    of_keys: DashMapStateStore<K>,
     overflow: K,
     keys_max: usize,
-    clock: BucketClock,
+}
+
+impl<K: Hash + Eq + Clone> StateStore for Buckets<K> {
+    type Key = K;
+
+    fn measure_and_replace<T, F, E>(&self, key: &K, measure: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let has_bucket = self.of_keys.len() < self.keys_max || self.of_keys.contains_key(key);
+        self.of_keys.measure_and_replace(if has_bucket { key } else { &self.overflow }, measure)
+    }
+}
+
+impl<K: Hash + Eq + Clone> ShrinkableKeyedStateStore<K> for Buckets<K> {
+    fn retain_recent(&self, drop_below: Nanos) {
+        self.of_keys.retain_recent(drop_below);
+    }
+
+    fn len(&self) -> usize {
+        self.of_keys.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.of_keys.is_empty()
+    }
 }
 
 impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     pub(crate) fn new(quota: Quota, overflow: K, keys_max: usize) -> Self {
         let clock = BucketClock::default();
-        let buckets = RateLimiter::dashmap_with_clock(quota, clock.clone()).with_middleware();
-        Self { buckets, overflow, keys_max, clock }
+        let buckets = Buckets { of_keys: DashMapStateStore::default(), overflow, keys_max };
+        Self { buckets: RateLimiter::new(quota, buckets, clock.clone()), clock }
     }
 
     /// Takes a token of `key` and returns the state of its bucket.
@@ -34,7 +67,6 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     /// # Errors
     /// The seconds until the next token.
     pub(crate) fn take(&self, key: &K) -> Result<StateSnapshot, u64> {
-        let key = if self.buckets.len() < self.keys_max { key } else { &self.overflow };
         self.buckets.check_key(key).map_err(|until| {
             let wait = until.wait_time_from(self.clock.now());
             wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
@@ -66,6 +98,15 @@ mod tests {
         limit.clock.advance(Duration::from_millis(1_500));
         assert!(limit.take(&"a").is_ok());
         assert_eq!(limit.take(&"a").unwrap_err(), 3);
+    }
+
+    #[test]
+    fn keys_with_a_bucket_keep_it_when_there_are_too_many() {
+        let limit = KeyedLimit::new(Quota::per_hour(NonZeroU32::new(2).unwrap()), 0, 2);
+        assert!(limit.take(&1).is_ok() && limit.take(&2).is_ok());
+        assert!(limit.take(&3).is_ok() && limit.take(&4).is_ok() && limit.take(&5).is_err());
+        assert!(limit.take(&1).is_ok(), "the second token of its own bucket");
+        assert!(limit.take(&1).is_err());
     }
 
     #[test]
