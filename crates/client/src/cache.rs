@@ -78,6 +78,8 @@ struct RecentChanges {
     last: HashMap<Name, u64>,
     /// The number of the newest change that is no longer remembered.
     forgotten: u64,
+    /// The number of the last invalidation of all values. Responses to earlier requests are not cached.
+    cleared: u64,
     /// The number of the last change that may have affected any name.
     any: u64,
 }
@@ -295,9 +297,7 @@ impl Cache {
     pub(crate) fn clear(&self) {
         let mut recent = self.recent.lock();
         recent.count += 1;
-        recent.any = recent.count;
-        // Responses in transit are not cached either.
-        recent.forgotten = recent.count;
+        (recent.any, recent.cleared) = (recent.count, recent.count);
         self.values.invalidate_all();
         self.absent.invalidate_all();
         if let Some(saved) = &mut *self.saved.lock() {
@@ -422,7 +422,7 @@ impl RecentChanges {
     }
 
     fn changed_since(&self, name: &Name, count: u64) -> bool {
-        self.forgotten > count || self.last.get(name).is_some_and(|number| *number > count)
+        self.forgotten.max(self.cleared) > count || self.last.get(name).is_some_and(|number| *number > count)
     }
 }
 
@@ -668,6 +668,20 @@ mod tests {
         cache.forget(name("/c"));
         assert_eq!(cache.last_change(&list), fourth, "another's");
         assert!(cache.recent.lock().last.len() <= 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_after_an_invalidation_of_all_values_advance_the_change_number() {
+        let (cache, list) = (Cache::new(limits()), [name("/a")]);
+        let before = cache.mark();
+        cache.clear();
+        let first = cache.last_change(&list);
+        cache.forget(name("/a"));
+        assert!(cache.last_change(&list) > first);
+        cache.put(name("/b"), None, before);
+        assert!(cache.entry(&name("/b")).is_none(), "requested before the invalidation");
+        cache.put(name("/b"), None, cache.mark());
+        assert!(cache.entry(&name("/b")).is_some());
     }
 
     #[tokio::test(start_paused = true)]
