@@ -33,7 +33,7 @@ pub struct Estate {
     named_max: usize,
     certificates: HashMap<Fingerprint, Shown>,
     keys: HashMap<SpkiHash, KeyUse>,
-    names: HashMap<String, Vec<(Fingerprint, String)>>,
+    names: HashMap<String, NameUse>,
     overflowed: bool,
 }
 
@@ -58,6 +58,33 @@ impl Shown {
         if self.endpoints.len() < named_max {
             self.endpoints.push(endpoint.into());
         }
+    }
+}
+
+/// The certificates at the addresses of a name: nearly always a single certificate.
+#[derive(Debug)]
+struct NameUse {
+    certificates: Vec<Fingerprint>,
+    /// Endpoints to list. The first endpoint of each certificate is listed before others.
+    endpoints: Vec<Box<str>>,
+    count: usize,
+}
+
+impl NameUse {
+    fn new() -> Self {
+        Self { certificates: Vec::with_capacity(1), endpoints: Vec::with_capacity(1), count: 0 }
+    }
+
+    fn add(&mut self, leaf: Fingerprint, endpoint: &str, named_max: usize) {
+        self.count += 1;
+        let place = self.certificates.len().min(self.endpoints.len());
+        if !self.certificates.contains(&leaf) {
+            self.certificates.push(leaf);
+            self.endpoints.insert(place, endpoint.into());
+        } else {
+            self.endpoints.push(endpoint.into());
+        }
+        self.endpoints.truncate(named_max);
     }
 }
 
@@ -124,12 +151,12 @@ impl Estate {
         let room = self.names.len() < COMPARED_MAX;
         self.overflowed |= !room;
         let name = observation.target.identity();
-        if let Some(seen) = self.names.get_mut(&name) {
-            if seen.len() < self.named_max {
-                seen.push((leaf, endpoint.to_owned()));
+        match self.names.get_mut(&name) {
+            Some(seen) => seen.add(leaf, endpoint, self.named_max),
+            None if room => {
+                self.names.entry(name).or_insert_with(NameUse::new).add(leaf, endpoint, self.named_max)
             }
-        } else if room {
-            self.names.insert(name, vec![(leaf, endpoint.to_owned())]);
+            None => {}
         }
     }
 
@@ -152,23 +179,19 @@ impl Estate {
         let mut findings: Vec<_> = self
             .names
             .iter()
-            .filter_map(|(name, seen)| {
-                let mut distinct: Vec<_> = seen.iter().map(|(leaf, _)| *leaf).collect();
-                distinct.sort_unstable();
-                distinct.dedup();
-                (distinct.len() > 1).then(|| EstateFinding {
-                    finding: Finding {
-                        rule: &rules::DIFFERS,
-                        evidence: format!(
-                            "{name}: {} certificates behind {} addresses",
-                            distinct.len(),
-                            seen.len()
-                        ),
-                        certificate: None,
-                    },
-                    endpoints: seen.iter().map(|(_, endpoint)| endpoint.clone()).collect(),
-                    count: seen.len(),
-                })
+            .filter(|(_, seen)| seen.certificates.len() > 1)
+            .map(|(name, seen)| EstateFinding {
+                finding: Finding {
+                    rule: &rules::DIFFERS,
+                    evidence: format!(
+                        "{name}: {} certificates behind {} addresses",
+                        seen.certificates.len(),
+                        seen.count
+                    ),
+                    certificate: None,
+                },
+                endpoints: seen.endpoints.iter().map(|endpoint| endpoint.to_string()).collect(),
+                count: seen.count,
             })
             .collect();
         sort(&mut findings);
@@ -223,4 +246,23 @@ impl Estate {
 
 fn sort(findings: &mut [EstateFinding]) {
     findings.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.finding.evidence.cmp(&b.finding.evidence)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_at_many_addresses_are_counted_and_each_is_listed_first() {
+        let [common, rare] = [[1; 32], [2; 32]].map(Fingerprint::from_bytes);
+        let mut seen = NameUse::new();
+        for number in 0..30 {
+            seen.add(common, &format!("common-{number}"), 20);
+        }
+        seen.add(rare, "rare", 20);
+        assert_eq!((seen.certificates.len(), seen.count, seen.endpoints.len()), (2, 31, 20));
+        assert_eq!((&*seen.endpoints[0], &*seen.endpoints[1]), ("common-0", "rare"));
+        seen.add(Fingerprint::from_bytes([3; 32]), "third", 1);
+        assert_eq!((seen.certificates.len(), seen.endpoints.len()), (3, 1));
+    }
 }
