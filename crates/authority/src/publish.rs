@@ -191,7 +191,7 @@ impl Publications {
                 let answer = self.authority.ocsp_for_ca(ca.as_ref(), request.body()).await;
                 self.ocsp_response(answer, None)
             }
-            Method::GET => {
+            Method::GET | Method::HEAD => {
                 // A base64 request may contain slashes.
                 let encoded = if ca.is_some() { remainder } else { rest };
                 let encoded = percent_decode_str(encoded).decode_utf8_lossy();
@@ -203,11 +203,11 @@ impl Publications {
                 }
                 let der = BASE64.decode(encoded.as_bytes()).unwrap_or_default();
                 let answer = self.authority.ocsp_for_ca(ca.as_ref(), &der).await;
-                self.ocsp_response(answer, Some(request.headers()))
+                self.ocsp_response(answer, Some(request))
             }
             _ => {
-                let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use POST or GET");
-                refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST"));
+                let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use POST, GET or HEAD");
+                refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
                 refused
             }
         }
@@ -215,8 +215,9 @@ impl Publications {
 
     /// Builds the HTTP response. A cacheable response to GET has the header fields of RFC 5019 section 6.2; every other response
     /// has `no-store`.
-    fn ocsp_response(&self, answer: OcspAnswer, asked: Option<&HeaderMap>) -> Response<Bytes> {
-        if let (Some(freshness), Some(headers)) = (answer.freshness, asked) {
+    fn ocsp_response(&self, answer: OcspAnswer, asked: Option<&Request<Bytes>>) -> Response<Bytes> {
+        let head = asked.is_some_and(|request| *request.method() == Method::HEAD);
+        if let (Some(freshness), Some(request)) = (answer.freshness, asked) {
             let now = UnixTime(self.authority.clock().now_seconds());
             let digest = x509::Fingerprint::of(&answer.der).to_string();
             let document = Document {
@@ -226,9 +227,9 @@ impl Publications {
                 modified: freshness.this_update,
                 max_age: freshness.refresh_at.since(now).max(0),
             };
-            return document.respond(headers, false);
+            return document.respond(request.headers(), head);
         }
-        let mut response = Response::new(answer.der);
+        let mut response = Response::new(if head { Bytes::new() } else { answer.der });
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCSP_RESPONSE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -344,6 +344,11 @@ async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office
             assert_eq!(got.headers()["cache-control"], control.as_str());
         }
     }
+    let mut head = get(&format!("/ocsp/{ca}/{escaped}"));
+    *head.method_mut() = Method::HEAD;
+    let head = fetch(authority, head).await;
+    assert_eq!((head.status(), head.body().len()), (StatusCode::OK, 0));
+    assert_eq!(head.headers()["content-length"], posted.body().len().to_string().as_str());
 
     let table = [
         (get("/crl/other.crl"), 404),
