@@ -62,7 +62,7 @@ use crate::roles::Roles;
 use discover::database;
 
 /// Interval of the maintenance of issuers: renews logins, and deletes expired orders and challenges.
-const ISSUERS_EVERY: Duration = Duration::from_secs(300);
+const ISSUERS_EVERY: Duration = Duration::from_secs(60);
 
 /// The control plane of this process: the handles of its components, and their background work.
 pub(super) struct ControlPlane {
