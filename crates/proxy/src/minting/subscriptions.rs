@@ -134,7 +134,10 @@ impl Subscriptions {
                 held.failures = held.failures.saturating_add(1);
                 Some(retry_after(held.failures, &name))
             }
-            Ok(leaf) => Some(refresh_delay(leaf)),
+            Ok(leaf) => {
+                self.names.get_mut(&name)?.failures = 0;
+                Some(refresh_delay(leaf))
+            }
         };
         let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
         let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
@@ -147,7 +150,6 @@ impl Subscriptions {
             (Ok(leaf), Some(version)) if !unchanged => {
                 held.version.clone_from(&version);
                 held.told_none = false;
-                held.failures = 0;
                 Some(Change::Leaf(name, leaf, version))
             }
             (Err(NoLeaf::NotAllowed), _) => {
