@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
 import { checked, loadsAxe, picture, problem, problems, reportsViolations, shots, watch, WIDE } from './checks.mjs';
+import { everyForm } from './forms.mjs';
 import { journey, prepare } from './journey.mjs';
 import { scanTwice, seed, sendThroughProxy } from './seed.mjs';
 import { startServer } from './server.mjs';
@@ -117,6 +118,7 @@ async function withoutScript(browser, state, origin, paths) {
   if (!process.env.BELOW) {
     await renewByForm(page, origin);
     await policyByForm(page, origin);
+    await everyForm(page, origin);
   }
   await context.close();
 }

@@ -193,7 +193,7 @@ impl MemberField {
                 let others: Vec<Value> = others.filter(is_other).cloned().collect();
                 match list(checked.iter().flat_map(values).cloned().chain(others)) {
                     Some(value) => *place(document, &steps) = value,
-                    None => remove(document, &steps),
+                    None => remove(document, self.path),
                 }
             }
             (None, Kind::Secret) => {}
@@ -203,7 +203,7 @@ impl MemberField {
                 }
             }
             (Some(value), _) => *place(document, &steps) = value,
-            (None, _) => remove(document, &steps),
+            (None, _) => remove(document, self.path),
         }
         Ok(())
     }
@@ -326,13 +326,17 @@ fn place<'a>(document: &'a mut Value, steps: &[&str]) -> &'a mut Value {
 }
 
 /// Removes the member at a path, with each object that then has no member, and with the object of a list that the path selects.
-fn remove(place: &mut Value, steps: &[&str]) {
+pub(crate) fn remove(document: &mut Value, path: &str) {
+    remove_steps(document, &path.split('/').collect::<Vec<_>>());
+}
+
+fn remove_steps(place: &mut Value, steps: &[&str]) {
     let Some((step, rest)) = steps.split_first() else { return };
     match (selector(step), place) {
         (Some(wanted), Value::Array(items)) => items.retain(|item| !is_selected(item, wanted)),
         (None, Value::Object(members)) => {
             if let Some(member) = members.get_mut(*step) {
-                remove(member, rest);
+                remove_steps(member, rest);
                 if rest.is_empty() || member.as_object().is_some_and(serde_json::Map::is_empty) {
                     members.remove(*step);
                 }

@@ -11,6 +11,8 @@ pub(crate) struct DocumentForm {
     pub(crate) hint: &'static str,
     /// The new document before its fields are filled in: members without a field, and default values.
     pub(crate) base: &'static str,
+    /// Paths of members that the API shows and does not accept, such as the host of a secret URL.
+    pub(crate) only_shown: &'static [&'static str],
     pub(crate) fields: &'static [MemberField],
 }
 
@@ -35,6 +37,7 @@ pub(crate) const PROFILE: &[DocumentForm] = &[DocumentForm {
     label: "Profile",
     hint: "",
     base: r#"{"key_types": ["p256"], "validity": {"default_seconds": 2592000}, "extended_key_usage": ["serverAuth"]}"#,
+    only_shown: &[],
     fields: &[
         NAME,
         DESCRIPTION,
@@ -69,6 +72,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "ACME",
         hint: "Let's Encrypt, ZeroSSL, Google Trust Services, a CA of your own with ACME",
         base: r#"{"config": {"type": "acme", "directory": "https://acme-v02.api.letsencrypt.org/directory", "challenges": ["http-01"]}}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/directory", "Directory URL").required(),
@@ -93,6 +97,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Vault or OpenBao",
         hint: "The PKI secrets engine",
         base: r#"{"config": {"type": "vault", "mount": "pki", "auth": {"method": "token"}}}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").hint("https://vault.example.com:8200").required(),
@@ -117,6 +122,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "step-ca",
         hint: "A Smallstep CA with a JWK provisioner",
         base: r#"{"config": {"type": "step_ca"}}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").hint("https://ca.example.com:9000").required(),
@@ -138,6 +144,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Webhook",
         hint: "An HTTP service of your own",
         base: r#"{"config": {"type": "webhook"}}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL for orders").required(),
@@ -154,6 +161,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Program",
         hint: "A program that the configuration file of the server names: [programs.NAME]",
         base: r#"{"config": {"type": "exec"}}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/issue", "Program that issues")
@@ -176,6 +184,7 @@ pub(crate) const POLICY: &[DocumentForm] = &[DocumentForm {
     label: "Policy",
     hint: "",
     base: r#"{"policy": {"enforcement": "advisory"}}"#,
+    only_shown: &[],
     fields: &[
         NAME,
         MemberField::text("policy/description", "Description"),
@@ -215,6 +224,7 @@ pub(crate) const ALERT_RULE: &[DocumentForm] = &[DocumentForm {
     label: "Alert rule",
     hint: "",
     base: r#"{"rule": {"when": {"min_severity": "medium"}, "digest": false}}"#,
+    only_shown: &[],
     fields: &[
         NAME,
         MemberField::lines("rule/channels", "Channels").hint("Names of alert channels, one a line").required(),
@@ -245,6 +255,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Webhook",
         hint: "An HTTP service of your own, with signed requests",
         base: r#"{"config": {"type": "webhook"}, "enabled": true}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").required(),
@@ -259,6 +270,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Slack",
         hint: "An incoming webhook",
         base: r#"{"config": {"type": "slack"}, "enabled": true}"#,
+        only_shown: &["config/host"],
         fields: &[NAME, MemberField::secret("config/url", "URL of the incoming webhook").required(), ENABLED],
     },
     DocumentForm {
@@ -266,6 +278,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Microsoft Teams",
         hint: "A workflow that posts to a channel",
         base: r#"{"config": {"type": "teams"}, "enabled": true}"#,
+        only_shown: &["config/host"],
         fields: &[NAME, MemberField::secret("config/url", "URL of the workflow").required(), ENABLED],
     },
     DocumentForm {
@@ -273,6 +286,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "PagerDuty",
         hint: "Events API v2",
         base: r#"{"config": {"type": "pagerduty"}, "enabled": true}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::secret("config/routing_key", "Routing key").required(),
@@ -285,6 +299,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Opsgenie",
         hint: "Alert API v2",
         base: r#"{"config": {"type": "opsgenie"}, "enabled": true}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::secret("config/api_key", "API key").required(),
@@ -297,6 +312,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Mail",
         hint: "An SMTP server",
         base: r#"{"config": {"type": "smtp", "security": "tls"}, "enabled": true}"#,
+        only_shown: &[],
         fields: &[
             NAME,
             MemberField::text("config/host", "Host").required(),

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::document_forms::{self, DocumentForm};
 use crate::json;
-use crate::member_fields::MemberField;
+use crate::member_fields::{self, MemberField};
 
 /// A kind of object that is edited as a JSON document. The kinds in [`MANAGED`] are also created and deleted that way.
 pub(crate) struct Kind {
@@ -23,7 +23,7 @@ pub(crate) struct Kind {
     /// object.
     pub(crate) forms: &'static [DocumentForm],
     /// JSON pointer to an object's type, if there are several forms.
-    pub(crate) kind_of: &'static str,
+    pub(crate) type_pointer: &'static str,
     /// Filter parameter of the certificate list for the certificates that use an object; empty if there is none.
     pub(crate) used_by: &'static str,
     pub(crate) example: &'static str,
@@ -41,7 +41,7 @@ const PROFILE: Kind = Kind {
     members: None,
     method: Method::PUT,
     forms: document_forms::PROFILE,
-    kind_of: "",
+    type_pointer: "",
     used_by: "profile",
     example: r#"{
   "name": "web",
@@ -63,7 +63,7 @@ const ISSUER: Kind = Kind {
     members: Some(&["config"]),
     method: Method::PATCH,
     forms: document_forms::ISSUER,
-    kind_of: "/config/type",
+    type_pointer: "/config/type",
     used_by: "issuer",
     example: r#"{
   "name": "letsencrypt",
@@ -87,7 +87,7 @@ const POLICY: Kind = Kind {
     members: Some(&["policy"]),
     method: Method::PUT,
     forms: document_forms::POLICY,
-    kind_of: "",
+    type_pointer: "",
     used_by: "policy",
     example: r#"{
   "name": "production",
@@ -112,7 +112,7 @@ const ALERT_RULE: Kind = Kind {
     members: Some(&["name", "rule"]),
     method: Method::PUT,
     forms: document_forms::ALERT_RULE,
-    kind_of: "",
+    type_pointer: "",
     used_by: "",
     example: r#"{
   "name": "web team",
@@ -136,7 +136,7 @@ const ALERT_CHANNEL: Kind = Kind {
     members: Some(&["name", "config", "enabled"]),
     method: Method::PUT,
     forms: document_forms::ALERT_CHANNEL,
-    kind_of: "/config/type",
+    type_pointer: "/config/type",
     used_by: "",
     example: r#"{
   "name": "on-call",
@@ -156,7 +156,7 @@ const OWNERSHIP_RULE: Kind = Kind {
     members: Some(&["name", "position", "when", "assign", "from_tags"]),
     method: Method::PUT,
     forms: &[],
-    kind_of: "",
+    type_pointer: "",
     used_by: "",
     example: r#"{
   "name": "payments",
@@ -176,7 +176,7 @@ const TARGET: Kind = Kind {
     members: Some(&["name", "agent", "target"]),
     method: Method::PUT,
     forms: &[],
-    kind_of: "",
+    type_pointer: "",
     used_by: "",
     example: r#"{
   "name": "web-1 nginx",
@@ -212,7 +212,7 @@ impl Kind {
 
     /// Returns the form for an object; `None` if no form has fields for its type.
     pub(crate) fn form_of(&self, object: &Value) -> Option<&'static DocumentForm> {
-        match self.kind_of {
+        match self.type_pointer {
             "" => self.forms.first(),
             pointer => self.form(json::text(object, pointer)),
         }
@@ -235,6 +235,9 @@ impl Kind {
         if let Some(members) = document.as_object_mut() {
             members.retain(|name, value| !value.is_null() && self.sends(name));
         }
+        for path in self.form_of(object).map_or(&[][..], |form| form.only_shown) {
+            member_fields::remove(&mut document, path);
+        }
         document
     }
 }
@@ -254,6 +257,8 @@ mod tests {
         let channel =
             json!({ "name": "a", "config": {}, "enabled": true, "kind": "slack", "last_error": "x" });
         assert_eq!(ALERT_CHANNEL.editable(&channel), json!({ "name": "a", "config": {}, "enabled": true }));
+        let slack = json!({ "name": "a", "config": { "type": "slack", "host": "hooks.example.net" } });
+        assert_eq!(ALERT_CHANNEL.editable(&slack), json!({ "name": "a", "config": { "type": "slack" } }));
     }
 
     #[test]
