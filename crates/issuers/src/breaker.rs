@@ -158,7 +158,7 @@ mod tests {
         Limits { failures_max: 3, rest_seconds: 10, rest_max_seconds: 60, ..Limits::default() }
     }
 
-    fn ill() -> Health {
+    fn failing() -> Health {
         Health::Failing { rest_us: None }
     }
 
@@ -172,20 +172,20 @@ mod tests {
         let table = [
             (closed(0), Health::Working, closed(0)),
             (closed(2), Health::Working, closed(0)),
-            (closed(0), ill(), closed(1)),
-            (closed(1), ill(), closed(2)),
-            (closed(2), ill(), open(110 * S, 1)),
+            (closed(0), failing(), closed(1)),
+            (closed(1), failing(), closed(2)),
+            (closed(2), failing(), open(110 * S, 1)),
             (closed(0), asked(30), open(130 * S, 1)),
             (closed(0), asked(3_600), open(160 * S, 1)),
             (closed(2), Health::Unknown, closed(2)),
-            (open(150 * S, 1), ill(), open(150 * S, 1)),
+            (open(150 * S, 1), failing(), open(150 * S, 1)),
             (open(150 * S, 1), Health::Working, closed(0)),
             (open(150 * S, 1), Health::Unknown, open(150 * S, 1)),
             (half(150 * S, 1), Health::Working, closed(0)),
-            (half(150 * S, 1), ill(), open(120 * S, 2)),
-            (half(150 * S, 2), ill(), open(140 * S, 3)),
-            (half(150 * S, 9), ill(), open(160 * S, 10)),
-            (half(150 * S, u32::MAX), ill(), open(160 * S, u32::MAX)),
+            (half(150 * S, 1), failing(), open(120 * S, 2)),
+            (half(150 * S, 2), failing(), open(140 * S, 3)),
+            (half(150 * S, 9), failing(), open(160 * S, 10)),
+            (half(150 * S, u32::MAX), failing(), open(160 * S, u32::MAX)),
             (half(150 * S, 2), Health::Unknown, open(100 * S, 2)),
         ];
         for (state, health, next) in table {
@@ -222,8 +222,8 @@ mod tests {
                 IssuerError::Unavailable { reason: reason(), retry_after: rest },
                 Health::Failing { rest_us: Some(2 * S) },
             ),
-            (IssuerError::TimedOut { stage: "" }, ill()),
-            (IssuerError::Lying { reason: reason() }, ill()),
+            (IssuerError::TimedOut { stage: "" }, failing()),
+            (IssuerError::Lying { reason: reason() }, failing()),
             (IssuerError::Misconfigured { reason: reason() }, Health::Unknown),
             (IssuerError::Storage { reason: reason() }, Health::Unknown),
         ];
@@ -239,7 +239,7 @@ mod tests {
         ) {
             let state = Breaker::HalfOpen { until_us: now, rests };
             let Breaker::Open { until_us, .. } = state.tell(Health::Failing { rest_us: asked }, now, &limits(), random)
-                else { panic!("an ill issuer is left alone") };
+                else { panic!("a failing issuer opens the breaker") };
             prop_assert!(until_us - now <= 60 * S);
             prop_assert!(until_us - now >= 5 * S);
         }
