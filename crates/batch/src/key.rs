@@ -7,7 +7,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 use crate::number::{self, BITS};
 
 /// Size of a modulus, an input and a result in bytes.
-pub const OCTETS: usize = 256;
+pub const BYTES: usize = 256;
 
 /// Bytes of stack that are wiped after an operation on secrets: several times the needed amount, which depends on the compiler.
 pub(crate) const STACK: usize = 128 * 1024;
@@ -18,7 +18,7 @@ pub struct Job<'a> {
     /// Key whose private exponent is applied to `input`.
     pub key: &'a Key,
     /// Input, big-endian and below the modulus.
-    pub input: &'a [u8; OCTETS],
+    pub input: &'a [u8; BYTES],
 }
 
 /// Number of words of a prime.

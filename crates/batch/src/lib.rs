@@ -34,7 +34,7 @@ mod p256;
 
 pub use ed25519::{Ed25519Job, Ed25519Key, Ed25519Nonces};
 pub use kernel::Kernel;
-pub use key::{Job, Key, OCTETS, Parts};
+pub use key::{BYTES, Job, Key, Parts};
 pub use lanes::LANES;
 pub use p256::{P256Job, P256Key, SignatureOutcome};
 
@@ -43,7 +43,7 @@ impl Kernel {
     /// [`LANES`] at a time. `None` where the check against the input fails: because of a hardware fault, an inconsistent key, or an
     /// input that is not below the modulus.
     #[must_use]
-    pub fn private_operations(self, jobs: &[Job<'_>]) -> Vec<Option<[u8; OCTETS]>> {
+    pub fn private_operations(self, jobs: &[Job<'_>]) -> Vec<Option<[u8; BYTES]>> {
         let mut results = Vec::with_capacity(jobs.len());
         for eight in jobs.chunks(LANES) {
             #[cfg(any(target_arch = "x86_64", batch_model))]

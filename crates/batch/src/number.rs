@@ -25,8 +25,8 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
 }
 
 /// Parses a little-endian number into 64-bit words.
-pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
-    octets: &[u8; OCTETS],
+pub(crate) fn words_from_lowest<const WORDS: usize, const BYTES: usize>(
+    octets: &[u8; BYTES],
 ) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     for (at, octet) in octets.iter().enumerate().take(8 * WORDS) {
@@ -50,8 +50,8 @@ pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]
 
 /// Converts limbs, each below 2^52, to big-endian bytes. Drops bits that do not fit.
 #[cfg(any(test, target_arch = "x86_64", batch_model))]
-pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMBS]) -> [u8; OCTETS] {
-    let mut octets = [0; OCTETS];
+pub(crate) fn octets<const LIMBS: usize, const BYTES: usize>(limbs: &[u64; LIMBS]) -> [u8; BYTES] {
+    let mut octets = [0; BYTES];
     for (at, octet) in octets.iter_mut().rev().enumerate() {
         let (limb, bit) = (8 * at / BITS, 8 * at % BITS);
         let low = limbs.get(limb).map_or(0, |low| low >> bit);

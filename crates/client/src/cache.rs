@@ -22,7 +22,7 @@ const CHANGES_MAX: usize = 4_096;
 const SPREAD: f64 = 0.2;
 
 /// Bytes of an entry in addition to its value.
-const ENTRY_OCTETS: usize = 512;
+const ENTRY_BYTES: usize = 512;
 
 /// The cache of missing names may use this fraction (1/4) of the memory limit for values, in addition to that limit. Lookups of
 /// missing names therefore evict no value.
@@ -144,7 +144,7 @@ impl Cache {
         let least = (limits.octets_max / limits.entries_max.max(1)).max(1);
         let weigh = move |name: &Name, entry: &Entry| {
             let value = entry.answer.as_ref().map_or(0, |credential| credential.octets());
-            let octets = (value + name.as_str().len() + ENTRY_OCTETS) as u64;
+            let octets = (value + name.as_str().len() + ENTRY_BYTES) as u64;
             u32::try_from(octets.max(least)).unwrap_or(u32::MAX)
         };
         let map = |octets: u64| {

@@ -41,5 +41,5 @@ pub use settings::{AwsAccount, AzureSubscription, CloudSettings, GcpProject, Kub
 pub use sink::{CERTIFICATES_PER_SOURCE_MAX, CHAIN_MAX, Sink};
 pub use source::CloudSource;
 pub use state::{KnownCertificate, State, StateError};
-pub use tags::{TAG_KEY_OCTETS_MAX, TAG_VALUE_OCTETS_MAX, TAGS_KEPT_MAX, Tags, bounded};
+pub use tags::{TAG_KEY_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_KEPT_MAX, Tags, bounded};
 pub use unavailable::Unavailable;

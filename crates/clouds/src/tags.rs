@@ -9,9 +9,9 @@ pub type Tags = BTreeMap<String, String>;
 /// limit.
 pub const TAGS_KEPT_MAX: usize = 64;
 /// Longest stored key in bytes: Azure allows 512; AWS (128 characters) and Kubernetes (317) allow less.
-pub const TAG_KEY_OCTETS_MAX: usize = 512;
+pub const TAG_KEY_BYTES_MAX: usize = 512;
 /// Longest stored value in bytes: AWS and Azure allow 256 characters of up to four bytes.
-pub const TAG_VALUE_OCTETS_MAX: usize = 1_024;
+pub const TAG_VALUE_BYTES_MAX: usize = 1_024;
 
 /// Returns the tags to store. A tag that is too long or has control characters is dropped, because a truncated tag would be a
 /// different tag.
@@ -34,8 +34,8 @@ where
 fn fits(key: &str, value: &str) -> bool {
     let plain = |text: &str| !text.chars().any(char::is_control);
     !key.is_empty()
-        && key.len() <= TAG_KEY_OCTETS_MAX
-        && value.len() <= TAG_VALUE_OCTETS_MAX
+        && key.len() <= TAG_KEY_BYTES_MAX
+        && value.len() <= TAG_VALUE_BYTES_MAX
         && plain(key)
         && plain(value)
 }
@@ -51,9 +51,9 @@ mod tests {
             ("team".to_owned(), "pay".to_owned(), true),
             ("team".to_owned(), String::new(), true),
             (String::new(), "pay".to_owned(), false),
-            (long(TAG_KEY_OCTETS_MAX), long(TAG_VALUE_OCTETS_MAX), true),
-            (long(TAG_KEY_OCTETS_MAX + 1), "pay".to_owned(), false),
-            ("team".to_owned(), long(TAG_VALUE_OCTETS_MAX + 1), false),
+            (long(TAG_KEY_BYTES_MAX), long(TAG_VALUE_BYTES_MAX), true),
+            (long(TAG_KEY_BYTES_MAX + 1), "pay".to_owned(), false),
+            ("team".to_owned(), long(TAG_VALUE_BYTES_MAX + 1), false),
             ("team".to_owned(), "p\u{0}y".to_owned(), false),
             ("te\nam".to_owned(), "pay".to_owned(), false),
         ] {

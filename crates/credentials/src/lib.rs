@@ -57,7 +57,7 @@ pub use rotation::{
 };
 pub use store::states::CredentialKind as Kind;
 pub use token::{Grant, Tokens};
-pub use value::{CaVersions, CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};
+pub use value::{CaVersions, CertificateValue, KeyPair, UserValue, VALUE_BYTES_MAX, Value};
 pub use version::{Facts, History, Version, VersionView};
 pub use wrap::{UnwrappedValue, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::read_log::Reading;
 use crate::tables;
 use crate::tables::{
-    CredentialRow, FoundCredential, NAMES_UNBOUNDED, Requester, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
+    CredentialRow, FoundCredential, NAMES_UNBOUNDED, Requester, SEALED_BYTES_MAX, SEALED_CREDENTIALS,
     SearchLimits,
 };
 use crate::version::Version;
@@ -108,7 +108,7 @@ impl Credentials {
         let octets = names.iter().filter_map(|name| found.get(name.key()));
         let left_out = found.values().any(|row| row.sealed.is_empty());
         let octets = octets.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
-        if left_out || octets > SEALED_OCTETS_MAX {
+        if left_out || octets > SEALED_BYTES_MAX {
             return Err(response_too_large("These names", "Request fewer at a time."));
         }
         let mut opened = HashMap::with_capacity(found.len());
@@ -142,7 +142,7 @@ impl Credentials {
             let octets = tables::Credentials::of(self.store())
                 .versions_byte_size(requester, name.key(), most, now_us)
                 .await?;
-            if octets > SEALED_OCTETS_MAX {
+            if octets > SEALED_BYTES_MAX {
                 return Err(response_too_large(
                     "Its versions",
                     "Request only the newest versions: versions=10.",
@@ -293,5 +293,5 @@ impl Credentials {
 
 /// Returns the error for a response that would exceed the size limit.
 fn response_too_large(what: &str, hint: &str) -> CredentialError {
-    CredentialError::bad(format!("{what} are larger than {} MiB in total. {hint}", SEALED_OCTETS_MAX >> 20))
+    CredentialError::bad(format!("{what} are larger than {} MiB in total. {hint}", SEALED_BYTES_MAX >> 20))
 }

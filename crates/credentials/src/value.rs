@@ -12,14 +12,14 @@ use zeroize::Zeroizing;
 use crate::{CredentialError, Kind, ssh};
 
 /// Maximum bytes of a value as JSON. Same as the limit of a request body.
-pub const VALUE_OCTETS_MAX: usize = 1 << 20;
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum characters of a certificate, in PEM.
 const CERTIFICATE_CHARS_MAX: usize = 7_000;
 
 /// Maximum bytes of a user's password. Hashing a password of this length takes 40 ms, because each of the 5,000 rounds reads the
 /// whole password.
-const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
+const USER_PASSWORD_BYTES_MAX: usize = 4_096;
 
 /// Bytes of the salt of a password hash. The encoded salt has 16 characters, the maximum of crypt(5).
 const SALT: usize = 12;
@@ -232,7 +232,7 @@ impl Value {
             Self::Rsa(pair) | Self::Ssh(pair) => serde_json::to_vec(pair),
         };
         let written = Zeroizing::new(written.map_err(|error| CredentialError::Internal(error.to_string()))?);
-        if written.len() > VALUE_OCTETS_MAX { Err(CredentialError::TooLarge) } else { Ok(written) }
+        if written.len() > VALUE_BYTES_MAX { Err(CredentialError::TooLarge) } else { Ok(written) }
     }
 
     /// Deserializes the output of [`Self::serialize_for_sealing`].
@@ -296,7 +296,7 @@ fn user(input: UserInput) -> Result<UserValue, CredentialError> {
 impl UserValue {
     /// Creates a user and hashes its password, which blocks the thread for up to 40 ms.
     pub(crate) fn new(username: Option<String>, password: Secret) -> Result<Self, CredentialError> {
-        if password.expose().len() > USER_PASSWORD_OCTETS_MAX {
+        if password.expose().len() > USER_PASSWORD_BYTES_MAX {
             return Err(CredentialError::TooLarge);
         }
         let internal = |what: &str| CredentialError::Internal(what.to_owned());

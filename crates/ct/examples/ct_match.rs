@@ -17,7 +17,7 @@ const ENTRIES: usize = 64 * 256;
 /// Seconds of processor time for each measurement.
 const SECONDS: f64 = 3.0;
 /// Typical bytes of a precertificate's tbsCertificate in public logs. An extension pads the benchmark's to this size.
-const TBS_OCTETS: usize = 1_300;
+const TBS_BYTES: usize = 1_300;
 /// Names per certificate. The first one is also the common name.
 const NAMES: usize = 3;
 
@@ -115,7 +115,7 @@ fn entry(authority: &CtAuthority, number: usize) -> Result<Vec<u8>, Box<dyn std:
 /// Returns the tbsCertificate with an additional extension before the others.
 fn padded(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
     const EXTENSIONS: u8 = tag::context_constructed(3);
-    let padding = vec![0x5a; TBS_OCTETS.saturating_sub(tbs.len())];
+    let padding = vec![0x5a; TBS_BYTES.saturating_sub(tbs.len())];
     let mut out = Writer::new();
     for field in Reader::new(tbs).sequence()? {
         let field = field?;

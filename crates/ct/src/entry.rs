@@ -6,7 +6,7 @@ use super::tile::TILE_WIDTH;
 /// Longest accepted data tile, uncompressed: 256 entries of 256 KiB, the largest entry that log software accepts (Tessera's limit).
 /// A typical tile has about 1 MB. With a smaller limit, an attacker who fills a tile with large certificates could blind the
 /// monitors of the log.
-pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
+pub const DATA_TILE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A log entry: a certificate or precertificate, its timestamp and its issuer chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

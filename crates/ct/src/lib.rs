@@ -53,7 +53,7 @@ pub use domains::{BadDomain, DomainSet, registered_domain};
 pub use issuance::{
     Decision, Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, Unasked, Verdict, judge,
 };
-pub use list_signer::{BadListSignature, LIST_SIGNATURE_OCTETS_MAX, ListSigner};
+pub use list_signer::{BadListSignature, LIST_SIGNATURE_BYTES_MAX, ListSigner};
 pub use log_list::{LogList, TiledLog};
 pub use monitor::{Monitor, MonitorError, MonitorOptions};
 pub use note::{Checkpoint, LogKey};

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
 /// Longest accepted signature in bytes: the length for an RSA key of 8,192 bits.
-pub const LIST_SIGNATURE_OCTETS_MAX: usize = 1_024;
+pub const LIST_SIGNATURE_BYTES_MAX: usize = 1_024;
 
 /// URL prefix of Google's current and former lists.
 const GOOGLE_PREFIX: &str = "https://www.gstatic.com/ct/log_list/";

@@ -8,7 +8,7 @@ use super::merkle::{Hash, sha256};
 use super::note::{BadLogKey, LogKey};
 
 /// Longest accepted list in bytes. Google's list has about 100 kB; a list with every retired log would have less than 1 MB.
-pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
+pub const LIST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum logs in one list; the CT programs know a few hundred, including the logs of past years.
 pub const LOGS_MAX: usize = 4_096;
 
@@ -78,8 +78,8 @@ impl LogState {
 /// Reason why a log list cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogListError {
-    /// The list exceeds [`LIST_OCTETS_MAX`].
-    #[error("the log list is larger than {LIST_OCTETS_MAX} bytes")]
+    /// The list exceeds [`LIST_BYTES_MAX`].
+    #[error("the log list is larger than {LIST_BYTES_MAX} bytes")]
     TooLong,
     /// The list is not valid JSON of the expected structure.
     #[error("the document is not a CT log list")]
@@ -95,7 +95,7 @@ impl LogList {
     /// # Errors
     /// [`LogListError`].
     pub fn parse(json: &[u8]) -> Result<Self, LogListError> {
-        if json.len() > LIST_OCTETS_MAX {
+        if json.len() > LIST_BYTES_MAX {
             return Err(LogListError::TooLong);
         }
         let list: ListJson = serde_json::from_slice(json).map_err(LogListError::Shape)?;

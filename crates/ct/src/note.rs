@@ -8,7 +8,7 @@ use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 use super::merkle::{Hash, sha256};
 
 /// Longest accepted note in bytes. Sixteen signatures of post-quantum witnesses have less than 80 kB.
-pub const NOTE_OCTETS_MAX: usize = 128 * 1024;
+pub const NOTE_BYTES_MAX: usize = 128 * 1024;
 /// Maximum signatures read from one note; signed-note requires support for at least 16.
 pub const SIGNATURES_MAX: usize = 64;
 /// Note signature type of an RFC 6962 TreeHeadSignature (static-ct-api).
@@ -155,7 +155,7 @@ struct NoteSignature<'a> {
 impl<'a> Note<'a> {
     fn parse(note: &'a [u8]) -> Result<Self, CheckpointError> {
         let wrong = |what| Err(CheckpointError::NotNote(what));
-        if note.len() > NOTE_OCTETS_MAX {
+        if note.len() > NOTE_BYTES_MAX {
             return wrong("too long");
         }
         let Ok(note) = std::str::from_utf8(note) else { return wrong("not UTF-8") };

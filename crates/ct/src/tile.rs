@@ -11,7 +11,7 @@ pub const TILE_WIDTH: u64 = 256;
 /// Maximum levels of tiles: static-ct-api numbers them 0 to 5, enough for 2⁴⁸ leaves; leaf indices have 40 bits.
 pub const LEVELS_MAX: u8 = 6;
 /// Size of a full tile in bytes.
-pub const TILE_OCTETS: usize = 32 * TILE_WIDTH as usize;
+pub const TILE_BYTES: usize = 32 * TILE_WIDTH as usize;
 
 /// Level, index and width of a tile.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -7,7 +7,7 @@ pub(super) const NAMES_MAX: usize = 100_000;
 /// Maximum ALPN protocols of a route. Each name has at most 255 bytes (RFC 7301 section 3.1).
 pub(super) const ALPN_MAX: usize = 8;
 /// Maximum bytes of an ALPN protocol name.
-pub(super) const ALPN_OCTETS_MAX: usize = 255;
+pub(super) const ALPN_BYTES_MAX: usize = 255;
 
 /// ALPN name of HTTP/2.
 pub(super) const HTTP_2: &str = "h2";
@@ -47,6 +47,6 @@ pub enum BadRoute {
     #[error("the routes have more than {NAMES_MAX} host names")]
     TooMany,
     /// An ALPN name is empty or too long, or the list has too many names.
-    #[error("alpn may have at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes each")]
+    #[error("alpn may have at most {ALPN_MAX} names of 1 to {ALPN_BYTES_MAX} bytes each")]
     Alpn,
 }

@@ -7,7 +7,7 @@ use http_relay::target::{Origin, Target};
 use parking_lot::RwLock;
 use x509::{HostName, HostOrIp};
 
-use super::bad_route::{ALPN_MAX, ALPN_OCTETS_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
+use super::bad_route::{ALPN_BYTES_MAX, ALPN_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
 use super::group::Group;
 
 /// What a route forwards: the bytes of a connection, or single HTTP requests.
@@ -67,7 +67,7 @@ impl Route {
     /// # Errors
     /// [`BadRoute`]
     pub fn to(group: Arc<Group>, alpn: &[String]) -> Result<Self, BadRoute> {
-        let fits = |name: &String| (1..=ALPN_OCTETS_MAX).contains(&name.len());
+        let fits = |name: &String| (1..=ALPN_BYTES_MAX).contains(&name.len());
         if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
             return Err(BadRoute::Alpn);
         }

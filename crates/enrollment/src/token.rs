@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use zeroize::Zeroizing;
 
 /// Number of random bytes in a token.
-const TOKEN_OCTETS: usize = 32;
+const TOKEN_BYTES: usize = 32;
 /// Maximum lifetime of a token in seconds.
 const TOKEN_SECONDS_MAX: i64 = 30 * 86_400;
 /// Time in µs for which expired tokens are kept, so that the list shows their use.
@@ -32,7 +32,7 @@ impl Token {
     /// # Errors
     /// A text when the operating system returns no random bytes.
     pub fn make(prefix: &str) -> Result<Self, String> {
-        let mut octets = Zeroizing::new([0; TOKEN_OCTETS]);
+        let mut octets = Zeroizing::new([0; TOKEN_BYTES]);
         rand::fill(&mut *octets).map_err(|_| "the system's random number generator failed".to_owned())?;
         let text = Zeroizing::new(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(*octets)));
         let hash = hash_of(&text);

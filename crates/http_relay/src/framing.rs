@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 /// Maximum bytes of a header: more than the HTTP library accepts, so that the library's own error comes first.
-const HEAD_OCTETS_MAX: usize = 256 << 10;
+const HEAD_BYTES_MAX: usize = 256 << 10;
 
 /// Whether a stream carries HTTP requests or responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,7 +24,7 @@ pub(crate) enum FramingAmbiguity {
     Length,
     #[error("invalid chunked encoding (RFC 9112 section 7.1)")]
     Chunk,
-    #[error("the header section is longer than {HEAD_OCTETS_MAX} bytes")]
+    #[error("the header section is longer than {HEAD_BYTES_MAX} bytes")]
     TooLong,
 }
 
@@ -189,7 +189,7 @@ impl Framing {
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<ParseStop>), FramingAmbiguity> {
         let lf = bytes.iter().position(|octet| *octet == b'\n');
         let line = &bytes[..lf.unwrap_or(bytes.len())];
-        if self.head.len() + line.len() > HEAD_OCTETS_MAX {
+        if self.head.len() + line.len() > HEAD_BYTES_MAX {
             return Err(FramingAmbiguity::TooLong);
         }
         self.head.extend_from_slice(line);

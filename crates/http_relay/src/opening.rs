@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use super::stall::StallTimeout;
 
 /// Maximum bytes of a ClientHello with its record headers. A ClientHello with post-quantum key shares is several times smaller.
-const HELLO_OCTETS_MAX: usize = 64 << 10;
+const HELLO_BYTES_MAX: usize = 64 << 10;
 /// TLS content type of handshake records.
 const HANDSHAKE: u8 = 22;
 /// The first byte of SOCKS5 (RFC 1928 section 3).
@@ -23,7 +23,7 @@ pub const SOCKS_VERSION: u8 = 5;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PREFACE_ALONE: usize = 3;
 /// Maximum bytes of a method: more than the 17 of the longest registered method.
-const METHOD_OCTETS: usize = 32;
+const METHOD_BYTES: usize = 32;
 /// Timeout for closing the write side, after all written bytes were sent.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// Start of an SSH connection (RFC 4253 section 4.2). No HTTP method in use starts with these bytes.
@@ -152,7 +152,7 @@ pub enum OpeningError {
     #[error("the client sent no data")]
     Nothing,
     /// The ClientHello has more than 64 KiB.
-    #[error("the ClientHello is longer than {HELLO_OCTETS_MAX} bytes")]
+    #[error("the ClientHello is longer than {HELLO_BYTES_MAX} bytes")]
     TooLong,
     /// The first bytes look like TLS but are not a ClientHello.
     #[error("not a ClientHello: {0}")]
@@ -175,7 +175,7 @@ pub async fn read<S: AsyncRead + Unpin>(
         if first[0] == HANDSHAKE {
             match hello(&mut acceptor, &first[seen..])? {
                 Some(hello) => break Opening::Tls(hello),
-                None if first.len() > HELLO_OCTETS_MAX => return Err(OpeningError::TooLong),
+                None if first.len() > HELLO_BYTES_MAX => return Err(OpeningError::TooLong),
                 None => seen = first.len(),
             }
         } else if first[0] == SOCKS_VERSION {
@@ -200,7 +200,7 @@ fn begins_request(first: &[u8]) -> Option<bool> {
     let of_method = |octet: &u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(octet);
     match first.iter().position(|octet| !of_method(octet)) {
         Some(end) => Some(first[end] == b' '),
-        None if first.len() >= METHOD_OCTETS => Some(true),
+        None if first.len() >= METHOD_BYTES => Some(true),
         None => None,
     }
 }

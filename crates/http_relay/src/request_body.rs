@@ -17,8 +17,8 @@ use super::client_body::ClientBody;
 use super::stall::{ResponseTimer, UploadTimer};
 
 /// Maximum bytes of all bodies together that are kept in memory for retries. Further bodies are not kept.
-const KEPT_OCTETS_MAX: usize = 64 << 20;
-static KEPT_OCTETS: Semaphore = Semaphore::const_new(KEPT_OCTETS_MAX);
+const KEPT_BYTES_MAX: usize = 64 << 20;
+static KEPT_BYTES: Semaphore = Semaphore::const_new(KEPT_BYTES_MAX);
 
 /// A body that was read completely, so that it can be sent again.
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl RequestBody {
         if self.kept.is_some() {
             return Ok(());
         }
-        let Ok(place) = KEPT_OCTETS.try_acquire_many(length) else { return Ok(()) };
+        let Ok(place) = KEPT_BYTES.try_acquire_many(length) else { return Ok(()) };
         if let Some(kept) = self.read_whole(length as usize).await? {
             self.kept = Some(BufferedBody { _place: Some(Arc::new(place)), ..kept });
         }

@@ -19,11 +19,11 @@ use super::strict::{ClientStream, Exchanges};
 use super::trailers::TrailedBody;
 
 /// Maximum bytes of a request's header.
-const HEAD_OCTETS_MAX: usize = 64 << 10;
+const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 /// Maximum response bytes that wait for a client to read, for each HTTP/2 stream.
-const SEND_OCTETS_MAX: usize = 64 << 10;
+const SEND_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of a request body or WebSocket that wait for an upstream to read, for each HTTP/2 stream.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Maximum bytes of request bodies and WebSockets that wait for upstreams to read, for all streams of a connection. A slow upstream
@@ -86,7 +86,7 @@ impl Serving {
             // `ClientStream` enforces both timeouts. This one only limits the library's own wait, which starts when a response is
             // written.
             .header_read_timeout(self.head.keep_alive + self.head.head)
-            .max_buf_size(HEAD_OCTETS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(|request| exchanges.clone().exchange(request, &answer)),
@@ -120,10 +120,10 @@ impl Serving {
         let serving = http
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
-            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
             .max_pending_accept_reset_streams(RESETS_MAX)
             .max_local_error_reset_streams(ERRORS_MAX)
-            .max_send_buf_size(SEND_OCTETS_MAX)
+            .max_send_buf_size(SEND_BYTES_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(self.head.head)

@@ -19,7 +19,7 @@ use super::next_head::{HeadTimeouts, HeadTimer, Late, WaitPhase};
 /// A byte that is invalid in every header, so that the library rejects the message.
 const NO_MESSAGE: u8 = 0;
 /// Maximum bytes that are read while an upgrade is undecided.
-const HELD_OCTETS: usize = 8 << 10;
+const HELD_BYTES: usize = 8 << 10;
 
 /// State of the requests and responses on a connection, shared with the connection's stream.
 #[derive(Clone, Debug, Default)]
@@ -253,7 +253,7 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
         if !self.held.is_empty() {
             return Poll::Pending;
         }
-        let mut octets = [0; HELD_OCTETS];
+        let mut octets = [0; HELD_BYTES];
         let mut read = ReadBuf::new(&mut octets);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
         if read.filled().is_empty() {

@@ -117,11 +117,11 @@ impl Cost {
 const NICE: i32 = 5;
 
 /// Bytes hashed in 1 µs. Ed25519 hashes its message twice (measured speed of SHA-512: 590 MB/s). Other schemes sign a digest.
-const OCTETS_PER_US: u64 = 300;
+const BYTES_PER_US: u64 = 300;
 
 /// Returns the processor time in µs that is charged to the tenant for signing a message of `octets` bytes.
 const fn work(kind: KeyType, octets: usize) -> u64 {
-    let hashing = octets as u64 / OCTETS_PER_US;
+    let hashing = octets as u64 / BYTES_PER_US;
     hashing
         + match kind {
             KeyType::Ed25519 => 9,

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::{KeyError, KeyType};
 
 /// Largest private key that is read, in bytes. ML-DSA-87 in expanded form has 5 KB, RSA of 16,384 bits 10 KB.
-pub(crate) const PRIVATE_KEY_OCTETS_MAX: usize = 32 * 1024;
+pub(crate) const PRIVATE_KEY_BYTES_MAX: usize = 32 * 1024;
 /// Characters of a PEM line (RFC 7468 section 2).
 const LINE: usize = 64;
 
@@ -52,7 +52,7 @@ pub(crate) fn first_private_key_der(text: &str) -> Result<Zeroizing<Vec<u8>>, Ke
 
 /// Detects the format from the DER structure.
 pub(crate) fn format_of(der: &[u8]) -> Result<Format, KeyError> {
-    if der.len() > PRIVATE_KEY_OCTETS_MAX {
+    if der.len() > PRIVATE_KEY_BYTES_MAX {
         return Err(KeyError::Malformed(format!("{} bytes are too long for a private key", der.len())));
     }
     shape(der).map_err(|error| KeyError::Malformed(error.to_string()))?

@@ -2,7 +2,7 @@
 //! signatures that it makes; this module pads those made in batches.
 
 use aws_lc_rs::{digest, rand};
-use batch::OCTETS;
+use batch::BYTES;
 
 use crate::{Hash, Scheme};
 
@@ -12,7 +12,7 @@ const DIGEST_INFO: [u8; 19] =
     [0x30, 0, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0, 0x05, 0x00, 0x04, 0];
 
 /// Returns the encoded message, big-endian, below every modulus of 2,048 bits. `None` for unsupported schemes and wrong lengths.
-pub(crate) fn encoded(scheme: Scheme, digest: &[u8]) -> Option<[u8; OCTETS]> {
+pub(crate) fn encoded(scheme: Scheme, digest: &[u8]) -> Option<[u8; BYTES]> {
     match scheme {
         Scheme::RsaPkcs1(hash) => pkcs1(hash, digest),
         Scheme::RsaPss(hash) => {
@@ -36,28 +36,28 @@ fn algorithm(hash: Hash, digest: &[u8]) -> Option<(&'static digest::Algorithm, u
     (digest.len() == hash.octets()).then_some(found)
 }
 
-fn pkcs1(hash: Hash, digest: &[u8]) -> Option<[u8; OCTETS]> {
+fn pkcs1(hash: Hash, digest: &[u8]) -> Option<[u8; BYTES]> {
     let (_, name) = algorithm(hash, digest)?;
     let mut info = DIGEST_INFO;
     (info[1], info[14], info[18]) = (17 + digest.len() as u8, name, digest.len() as u8);
-    let mut message = [0xff; OCTETS];
+    let mut message = [0xff; BYTES];
     (message[0], message[1]) = (0, 1);
-    let at = OCTETS - digest.len();
+    let at = BYTES - digest.len();
     message[at..].copy_from_slice(digest);
     message[at - info.len()..at].copy_from_slice(&info);
     message[at - info.len() - 1] = 0;
     Some(message)
 }
 
-fn pss(hash: Hash, digest: &[u8], salt: &[u8]) -> Option<[u8; OCTETS]> {
+fn pss(hash: Hash, digest: &[u8], salt: &[u8]) -> Option<[u8; BYTES]> {
     let (algorithm, _) = algorithm(hash, digest)?;
     let mut context = digest::Context::new(algorithm);
     for part in [&[0; 8], digest, salt] {
         context.update(part);
     }
     let seed = context.finish();
-    let mut message = [0; OCTETS];
-    let (block, rest) = message.split_at_mut(OCTETS - hash.octets() - 1);
+    let mut message = [0; BYTES];
+    let (block, rest) = message.split_at_mut(BYTES - hash.octets() - 1);
     let (hashed, last) = rest.split_at_mut(hash.octets());
     hashed.copy_from_slice(seed.as_ref());
     last.fill(0xbc);
@@ -105,6 +105,6 @@ mod tests {
         let encoded = || encoded(Scheme::RsaPss(Hash::Sha512), &[7; 64]).unwrap();
         let (first, second) = (encoded(), encoded());
         assert_ne!(first, second);
-        assert_eq!((first[OCTETS - 1], first[0] >> 7), (0xbc, 0));
+        assert_eq!((first[BYTES - 1], first[0] >> 7), (0xbc, 0));
     }
 }

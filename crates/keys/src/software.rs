@@ -137,7 +137,7 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyFileError`]
     pub fn from_file(path: &Path) -> Result<Self, KeyFileError> {
-        let limit = 2 * encoding::PRIVATE_KEY_OCTETS_MAX;
+        let limit = 2 * encoding::PRIVATE_KEY_BYTES_MAX;
         // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
         let mut octets = Zeroizing::new(Vec::with_capacity(limit + 1));
         std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut octets)?;

@@ -9,7 +9,7 @@ pub use crate::tables::people::PeopleKind;
 /// Maximum contacts of an owner or team.
 pub const CONTACTS_MAX: usize = 16;
 /// Maximum length of a contact or description, in bytes.
-pub const TEXT_OCTETS_MAX: usize = 500;
+pub const TEXT_BYTES_MAX: usize = 500;
 
 /// Properties of an owner or a team, stored as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,13 +50,13 @@ pub enum BadPerson {
     #[error("at most {CONTACTS_MAX} contacts are allowed")]
     TooManyContacts,
     /// A contact is empty, too long, or has control characters.
-    #[error("a contact must have 1 to {TEXT_OCTETS_MAX} bytes and no control characters")]
+    #[error("a contact must have 1 to {TEXT_BYTES_MAX} bytes and no control characters")]
     Contact,
     /// The contact is not an email address.
     #[error("{0:?} is not an email address")]
     Email(String),
     /// The description is too long.
-    #[error("a description must have at most {TEXT_OCTETS_MAX} bytes and no null character")]
+    #[error("a description must have at most {TEXT_BYTES_MAX} bytes and no null character")]
     Description,
     /// A team cannot belong to a team.
     #[error("a team cannot belong to a team")]
@@ -76,7 +76,7 @@ impl Person {
     /// [`BadPerson`] says what to correct.
     pub fn check(&self, kind: PeopleKind, name: &str) -> Result<(), BadPerson> {
         crate::managed::check_label("the name", name)?;
-        if self.description.len() > TEXT_OCTETS_MAX || self.description.contains('\0') {
+        if self.description.len() > TEXT_BYTES_MAX || self.description.contains('\0') {
             return Err(BadPerson::Description);
         }
         if let Some(team) = &self.team {
@@ -95,9 +95,7 @@ impl Person {
         }
         for contact in &self.contacts {
             for text in [&contact.kind, &contact.address] {
-                if text.trim().is_empty()
-                    || text.len() > TEXT_OCTETS_MAX
-                    || text.chars().any(char::is_control)
+                if text.trim().is_empty() || text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control)
                 {
                     return Err(BadPerson::Contact);
                 }

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::report;
 
 /// Maximum bytes of a file: enough for a chain of ten of the largest certificates.
-const FILE_OCTETS_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of certificates in all directories. Programs iterate over all of them, more than once.
 pub(crate) const CERTIFICATES_MAX: usize = 10_000;
 
@@ -34,7 +34,7 @@ pub(crate) type Named = (String, Arc<CertificateKey>);
 pub(crate) enum BadCertificate {
     #[error("the file cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("the file is longer than {FILE_OCTETS_MAX} bytes")]
+    #[error("the file is longer than {FILE_BYTES_MAX} bytes")]
     TooLong,
     #[error("the file contains a private key: keep the key in the key service, and only certificates here")]
     PrivateKey,
@@ -69,8 +69,8 @@ impl CertificateKey {
     fn read(path: &Path) -> Result<Arc<Self>, BadCertificate> {
         // Wipe the text after use, because the file may contain a private key.
         let mut text = Zeroizing::new(Vec::new());
-        std::fs::File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut text)?;
-        if text.len() as u64 > FILE_OCTETS_MAX {
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(BadCertificate::TooLong);
         }
         if x509::pem::blocks(&text).any(|(label, _)| label.ends_with("PRIVATE KEY")) {

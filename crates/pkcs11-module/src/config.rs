@@ -17,7 +17,7 @@ pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
 /// Default path of the configuration file.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
 /// Maximum bytes of the configuration file, and of each certificate file.
-const FILE_OCTETS_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of certificate directories in the configuration. One is usual.
 const FOLDERS_MAX: usize = 64;
 /// Maximum timeout of a signature in milliseconds. After a longer wait a TLS terminator has lost its client.
@@ -65,7 +65,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is too long.
-    #[error("{0} is longer than {FILE_OCTETS_MAX} bytes")]
+    #[error("{0} is longer than {FILE_BYTES_MAX} bytes")]
     TooLong(PathBuf),
     /// The file is not valid TOML, or has a value of a wrong type or an unknown key.
     #[error("{path}: {source}")]
@@ -233,8 +233,8 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConfigError> {
 fn read_at_most(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let io = |source| ConfigError::Io { path: path.into(), source };
     let mut octets = Vec::new();
-    std::fs::File::open(path).map_err(io)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut octets).map_err(io)?;
-    if octets.len() as u64 > FILE_OCTETS_MAX { Err(ConfigError::TooLong(path.into())) } else { Ok(octets) }
+    std::fs::File::open(path).map_err(io)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut octets).map_err(io)?;
+    if octets.len() as u64 > FILE_BYTES_MAX { Err(ConfigError::TooLong(path.into())) } else { Ok(octets) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::signature::digest_of_info;
 
 /// Maximum bytes of a message that a key signs without a separate hash (Ed25519). The Keyless protocol cannot carry more in
 /// addition to a key and an opcode. TLS signs 200 bytes.
-pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 65_505;
 
 /// Parameter that a program passes with a mechanism.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum InputMode {
     Digest,
     /// The input is hashed.
     Hash(Context),
-    /// The input is stored, at most [`MESSAGE_OCTETS_MAX`] bytes: the key signs the message itself.
+    /// The input is stored, at most [`MESSAGE_BYTES_MAX`] bytes: the key signs the message itself.
     Message(Vec<u8>),
 }
 
@@ -152,7 +152,7 @@ impl Mechanism {
             (Family::Pkcs1, Some(hash)) => Ok((Scheme::RsaPkcs1(hash), input)),
             (Family::Pss, Some(hash)) => Ok((Scheme::RsaPss(hash), input)),
             (Family::Pss, None) => Err(CKR_MECHANISM_PARAM_INVALID),
-            (Family::Eddsa, _) if input.len() > MESSAGE_OCTETS_MAX => Err(CKR_DATA_LEN_RANGE),
+            (Family::Eddsa, _) if input.len() > MESSAGE_BYTES_MAX => Err(CKR_DATA_LEN_RANGE),
             (Family::Eddsa, _) => Ok((Scheme::Ed25519, input)),
             (Family::Ecdsa, hash) => {
                 // A signature covers the digest's bytes, independent of the hash algorithm.
@@ -176,7 +176,7 @@ impl InputMode {
                 context.update(part);
                 Ok(())
             }
-            Self::Message(message) if part.len() > MESSAGE_OCTETS_MAX - message.len() => {
+            Self::Message(message) if part.len() > MESSAGE_BYTES_MAX - message.len() => {
                 Err(CKR_DATA_LEN_RANGE)
             }
             Self::Message(message) => {
@@ -305,9 +305,9 @@ mod tests {
     fn eddsa_message_length_is_limited_by_the_protocol() {
         use keyless::wire::{MessageItems, Ski};
         let eddsa = Mechanism::of(CKM_EDDSA, Parameter::None).unwrap();
-        let longest = vec![1; MESSAGE_OCTETS_MAX];
+        let longest = vec![1; MESSAGE_BYTES_MAX];
         assert_eq!(eddsa.scheme(&longest), Ok((Scheme::Ed25519, &longest[..])));
-        let longer = vec![1; MESSAGE_OCTETS_MAX + 1];
+        let longer = vec![1; MESSAGE_BYTES_MAX + 1];
         assert_eq!(eddsa.scheme(&longer), Err(CKR_DATA_LEN_RANGE));
         for (payload, fits) in [(&longest, true), (&longer, false)] {
             let items =
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!(items.encode(1, &mut Vec::new()).is_ok(), fits, "{}", payload.len());
         }
         let mut intake = eddsa.intake();
-        for _ in 0..MESSAGE_OCTETS_MAX / 5 {
+        for _ in 0..MESSAGE_BYTES_MAX / 5 {
             assert_eq!(intake.take(&[1; 5]), Ok(()));
         }
         assert_eq!(intake.take(&[1; 1]), Err(CKR_DATA_LEN_RANGE));

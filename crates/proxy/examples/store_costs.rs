@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::StreamExt;
 use keys::{KeyType, Keyring, PrivateKey};
 use proxy::certificate_store::{
-    CertificateStore, KeyRecipients, LeafId, NewNameLimit, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+    BYTES_MAX, CertificateStore, KeyRecipients, LeafId, NewNameLimit, SecondLevel, SecondLevelOptions,
 };
 use proxy::mint::{Authority, LeafKeyKind, LeafKeySharing, LeafKeys, Minter, new_root};
 use store::testing::Cluster;
@@ -140,7 +140,7 @@ async fn main() {
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(7 * 86_400));
     if first.as_deref() == Some("memory") {
         let names = arguments.next().map_or(1_000_000, |text| text.parse().unwrap());
-        for octets in [1 << 32, OCTETS_MAX] {
+        for octets in [1 << 32, BYTES_MAX] {
             memory(&minter, names, octets).await;
         }
         return;

@@ -18,9 +18,9 @@ use super::hooks::HookDecision;
 use super::requests::{AuditEvent, AuditLog, AuditWriteError, Injected};
 
 /// Maximum bytes of a URL path in an event.
-pub(super) const PATH_OCTETS_MAX: usize = 2_048;
+pub(super) const PATH_BYTES_MAX: usize = 2_048;
 /// Maximum bytes of an HTTP method in an event.
-const METHOD_OCTETS_MAX: usize = 32;
+const METHOD_BYTES_MAX: usize = 32;
 
 /// A decision that is written to the audit log before it takes effect.
 #[derive(Clone, Debug)]
@@ -77,8 +77,8 @@ impl AuditedDecision {
 
     pub(super) fn of_object(mut self, method: &str, path: &str) -> Self {
         let details = &mut self.event.details;
-        details["method"] = cut(method, METHOD_OCTETS_MAX).into();
-        details["path"] = cut(path, PATH_OCTETS_MAX).into();
+        details["method"] = cut(method, METHOD_BYTES_MAX).into();
+        details["path"] = cut(path, PATH_BYTES_MAX).into();
         self
     }
 

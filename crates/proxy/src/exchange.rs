@@ -39,7 +39,7 @@ use super::rotation::PreparedRequest;
 use super::rules::Action;
 
 /// Maximum bytes of a request body that the proxy keeps, to send the request again after a rotation of the credential.
-const REPEATED_OCTETS_MAX: usize = 64 << 10;
+const REPEATED_BYTES_MAX: usize = 64 << 10;
 /// Maximum wait for the end of a response body that cannot be searched for credentials. If the body turns out to be empty, the
 /// response is passed on.
 const EMPTY_WITHIN: Duration = Duration::from_secs(1);
@@ -308,8 +308,7 @@ impl Proxy {
                 });
             }
         }
-        if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_OCTETS_MAX).await.is_err()
-        {
+        if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_BYTES_MAX).await.is_err() {
             self.audit_unsent(audited.as_ref()).await;
             let detail = "the request has no whole body";
             return unread(&uploading, version)

@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use x509::HostOrIp;
 
-use super::audited::{AuditedDecision, Outcome, PATH_OCTETS_MAX, actor_of, cut};
+use super::audited::{AuditedDecision, Outcome, PATH_BYTES_MAX, actor_of, cut};
 use super::budgets::BudgetUse;
 use super::connection_context::ConnectionContext;
 use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
@@ -493,7 +493,7 @@ impl Subject<'_> {
             (None, _) => format!("{place}:{port}"),
         };
         let key = HoldKey::new((&actor, client.user.as_deref()), rule, method, &url(path));
-        let path = cut(path, PATH_OCTETS_MAX);
+        let path = cut(path, PATH_BYTES_MAX);
         let hold_for = Duration::from_secs(decision.hold_for_s.into());
         let since = Timestamp::now();
         let request = HeldRequest {

@@ -24,9 +24,9 @@ const SEEN_FOR: Duration = Duration::from_secs(300);
 /// Time for which a failure to connect or verify is cached.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
 /// Maximum size of the cache in bytes, enough for about 20,000 servers. The least recently used entry is evicted first.
-const OCTETS_MAX: u64 = 32 << 20;
+const BYTES_MAX: u64 = 32 << 20;
 /// Bytes of an entry without its certificate: the cache's nodes and the key.
-const ENTRY_OCTETS: usize = 512;
+const ENTRY_BYTES: usize = 512;
 
 /// Certificate properties and protocols of an upstream server that its mirrored leaf copies.
 #[derive(Clone)]
@@ -86,11 +86,11 @@ impl MirrorCache {
         let weigh = |origin: &Arc<Origin>, seen: &Result<MirroredServer, MirrorError>| {
             let names = [Some(&origin.target.name), origin.server.as_ref()];
             let names = names.into_iter().flatten().map(|name| name.dns().map_or(0, str::len)).sum::<usize>();
-            let octets = ENTRY_OCTETS + names + seen.as_ref().map_or(0, |seen| seen.likeness.octets());
+            let octets = ENTRY_BYTES + names + seen.as_ref().map_or(0, |seen| seen.likeness.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self {
-            seen: Cache::with_weight_max(OCTETS_MAX, weigh),
+            seen: Cache::with_weight_max(BYTES_MAX, weigh),
             newcomers: Arc::new(newcomers),
             upstreams,
             metrics,

@@ -129,7 +129,7 @@ impl Default for Options {
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_keys: LeafKeySharing::Shared,
             leaf_key_life: LEAF_KEY_LIFE,
-            store_octets_max: certificate_store::OCTETS_MAX,
+            store_octets_max: certificate_store::BYTES_MAX,
             second_level: None,
             new_names_per_minute: 600,
             new_names_burst: 2_000,

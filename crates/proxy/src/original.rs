@@ -1,6 +1,6 @@
 //! Data about a request that a later replay needs.
 
-use http_relay::access_log::{METHOD_OCTETS_MAX, Original, PATH_OCTETS_MAX, Replay};
+use http_relay::access_log::{METHOD_BYTES_MAX, Original, PATH_BYTES_MAX, Replay};
 use http_relay::client_body::ClientBody;
 use http_relay::websocket::Websocket;
 use hyper::Request;
@@ -38,10 +38,10 @@ fn incomplete(
             way.origin.is_unverified(),
             "the host of the request is not verified: its connection was redirected",
         ),
-        (uri.path().len() > PATH_OCTETS_MAX, "the path of the request is too long to be kept"),
+        (uri.path().len() > PATH_BYTES_MAX, "the path of the request is too long to be kept"),
         (!uri.path().starts_with('/'), "the request has no path"),
         (
-            request.method().as_str().len() > METHOD_OCTETS_MAX,
+            request.method().as_str().len() > METHOD_BYTES_MAX,
             "the method of the request is too long to be kept",
         ),
     ];

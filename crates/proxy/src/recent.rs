@@ -19,7 +19,7 @@ use crate::requests::har_parts::{RequestPart, ResponsePart, entry_of, log_of};
 /// Maximum requests that are kept. The oldest request is removed first.
 pub const RECENT_MAX: usize = 1_000;
 /// Maximum bytes of a path that is kept.
-const PATH_OCTETS_MAX: usize = 2_048;
+const PATH_BYTES_MAX: usize = 2_048;
 
 /// A request whose response has begun or ended. Contains no query, no header and no body.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -167,7 +167,7 @@ impl RecentRequest {
             scheme: destination.and_then(|at| at.is_tls).map(|is_tls| if is_tls { "https" } else { "http" }),
             host: destination.map_or_else(|| line.host.clone(), |at| at.host.to_string()),
             port: destination.map(|at| at.port),
-            path: path[..path.floor_char_boundary(PATH_OCTETS_MAX)].to_owned(),
+            path: path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned(),
             decision: judgement.map(|judgement| judgement.decision),
             policy_rule: judgement.and_then(|judgement| judgement.policy_rule.clone()),
             reason: line.reason,

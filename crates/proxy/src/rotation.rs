@@ -18,7 +18,7 @@ use super::requests::{CredentialSources, Destination, Injected, MatchedRules, re
 const MORE_TRIES: usize = 2;
 /// Maximum bytes of a 401 response that are read before the request is sent again. If the request cannot be sent again, the client
 /// gets this response.
-const REFUSAL_OCTETS_MAX: usize = 64 << 10;
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// Maximum wait for the end of the body of a 401 response.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
@@ -60,7 +60,7 @@ impl Proxy {
                 break;
             };
             // Reading the 401 to its end frees the connection for the next try. Otherwise the connection is closed.
-            let is_kept = response.body_mut().keep(REFUSAL_OCTETS_MAX, REFUSAL_WITHIN).await;
+            let is_kept = response.body_mut().keep(REFUSAL_BYTES_MAX, REFUSAL_WITHIN).await;
             let refusal = is_kept.then_some(response);
             response = match (self.try_send(request, sending.place).await, refusal) {
                 (Ok(other), _) => other,

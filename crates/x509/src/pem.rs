@@ -5,7 +5,7 @@ use data_encoding::BASE64;
 /// Maximum blocks of a text. Root bundles have 150, the largest dumps a few thousand.
 const BLOCKS_MAX: usize = 100_000;
 /// Maximum decoded bytes of a block. A PKCS#7 bundle of a whole root program has 200 KB.
-const BLOCK_OCTETS_MAX: usize = 1024 * 1024;
+const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
@@ -40,10 +40,10 @@ pub fn certificates(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
 /// ```
 #[must_use]
 pub fn encode(label: &str, der: &[u8]) -> String {
-    const LINE_OCTETS: usize = 48;
-    let mut out = String::with_capacity(der.len() * 4 / 3 + der.len() / LINE_OCTETS + 2 * label.len() + 48);
+    const LINE_BYTES: usize = 48;
+    let mut out = String::with_capacity(der.len() * 4 / 3 + der.len() / LINE_BYTES + 2 * label.len() + 48);
     out.extend(["-----BEGIN ", label, "-----\n"]);
-    for line in der.chunks(LINE_OCTETS) {
+    for line in der.chunks(LINE_BYTES) {
         BASE64.encode_append(line, &mut out);
         out.push('\n');
     }
@@ -104,7 +104,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// Decodes base64 (RFC 4648 section 4) with or without padding, and with white space anywhere.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity((text.len() / 4 * 3).min(BLOCK_OCTETS_MAX));
+    let mut out = Vec::with_capacity((text.len() / 4 * 3).min(BLOCK_BYTES_MAX));
     let (mut bits, mut held) = (0u32, 0);
     let mut letters = text.iter().filter(|b| !b.is_ascii_whitespace());
     for &letter in letters.by_ref() {
@@ -123,7 +123,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             held -= 8;
             out.push((bits >> held) as u8);
         }
-        if out.len() > BLOCK_OCTETS_MAX {
+        if out.len() > BLOCK_BYTES_MAX {
             return None;
         }
     }

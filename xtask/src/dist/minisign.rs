@@ -12,9 +12,9 @@ const PURE: &[u8] = b"Ed";
 /// Algorithm of signatures over a message's BLAKE2b-512: Ed25519.
 const HASHED: &[u8] = b"ED";
 /// Length of the identifier of a key. The identifier may be any text; here it is the beginning of the key's SHA-256.
-const ID_OCTETS: usize = 8;
+const ID_BYTES: usize = 8;
 /// Length of an Ed25519 public key, which is the end of its SubjectPublicKeyInfo.
-const PUBLIC_OCTETS: usize = 32;
+const PUBLIC_BYTES: usize = 32;
 
 /// Signs a file with an Ed25519 key (PEM). Returns the signature file's text and the public key as users type it.
 ///
@@ -70,9 +70,9 @@ impl Signing<'_> {
         export.args(["pkey", "-pubout", "-outform", "DER", "-in"]).arg(self.key).arg("-out").arg(&der);
         run_command(&mut export)?;
         let der = Self::read(&der)?;
-        let public = der[der.len().saturating_sub(PUBLIC_OCTETS)..].to_vec();
+        let public = der[der.len().saturating_sub(PUBLIC_BYTES)..].to_vec();
         let digest = release::sha256(&self.written("public", &public)?)?;
-        let digits = digest.as_bytes().chunks_exact(2).take(ID_OCTETS);
+        let digits = digest.as_bytes().chunks_exact(2).take(ID_BYTES);
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         let id: Option<Vec<u8>> = digits.map(byte).collect();
         let id = id.ok_or_else(|| Failure::Program("sha256sum printed no digest".to_owned()))?;

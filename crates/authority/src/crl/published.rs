@@ -12,7 +12,7 @@ use super::document::CrlDocument;
 use super::error::CrlError;
 
 /// Maximum size of the CRL cache in bytes. A CRL with 1,000,000 entries has 40 MB.
-const KEPT_OCTETS_MAX: u64 = 256 << 20;
+const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 pub(super) type Key = (Uuid, i64);
 
@@ -30,7 +30,7 @@ impl Default for PublishedCrls {
             _ => 512,
         };
         Self {
-            kept: Cache::with_weight_max(KEPT_OCTETS_MAX, weigh),
+            kept: Cache::with_weight_max(KEPT_BYTES_MAX, weigh),
             bell: Notify::new(),
             standing: SharedProgress::default(),
         }

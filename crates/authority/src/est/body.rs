@@ -39,8 +39,8 @@ pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
 
 /// Encodes bytes as base64 in lines of 76 characters.
 pub(super) fn encoded(octets: &[u8]) -> String {
-    const LINE_OCTETS: usize = 57;
-    let lines = octets.chunks(LINE_OCTETS).map(|line| STANDARD.encode(line) + "\n");
+    const LINE_BYTES: usize = 57;
+    let lines = octets.chunks(LINE_BYTES).map(|line| STANDARD.encode(line) + "\n");
     lines.collect()
 }
 

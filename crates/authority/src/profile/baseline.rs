@@ -59,7 +59,7 @@ const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 /// most 10 days (BR section 1.6.1).
 const SHORTER_FROM: i64 = 1_773_532_800;
 /// Minimum length of a serial number in bytes, for 64 random bits (BR section 7.1.2.7).
-const SERIAL_OCTETS_MIN: usize = 8;
+const SERIAL_BYTES_MIN: usize = 8;
 /// Maximum lifetime in days before the first date of the schedule in BR section 6.3.2.
 const DAYS_BEFORE_ALL: i64 = 825;
 /// Maximum time in seconds by which notBefore may precede the current time (BR section 7.1.2.7: 48 hours).
@@ -269,7 +269,7 @@ fn rest(proposal: &ProposedCertificate<'_>, now: UnixTime, found: &mut Violation
             "the certificate is not short-lived and has no CRL distribution point",
         );
     }
-    if proposal.serial.content().len() < SERIAL_OCTETS_MIN {
+    if proposal.serial.content().len() < SERIAL_BYTES_MIN {
         found.add("BR section 7.1.2.7", "the serial number has fewer than 64 bits");
     }
 }

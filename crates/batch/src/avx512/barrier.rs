@@ -43,9 +43,9 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
-pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
-    octets: &[[u8; OCTETS]; LANES],
-) -> [[u8; OCTETS]; LANES] {
+pub(super) fn opaque_octets<const BYTES: usize, const LANES: usize>(
+    octets: &[[u8; BYTES]; LANES],
+) -> [[u8; BYTES]; LANES] {
     let mut octets = *octets;
     // SAFETY: the assembly contains no instruction. The compiler must assume that the memory behind the pointer was written.
     unsafe { asm!("/* {0} */", in(reg) &raw mut octets, options(nostack, preserves_flags)) };
@@ -53,9 +53,9 @@ pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(batch_model))))]
-pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
-    octets: &[[u8; OCTETS]; LANES],
-) -> [[u8; OCTETS]; LANES] {
+pub(super) fn opaque_octets<const BYTES: usize, const LANES: usize>(
+    octets: &[[u8; BYTES]; LANES],
+) -> [[u8; BYTES]; LANES] {
     black_box(*octets)
 }
 

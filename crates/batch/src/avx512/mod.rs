@@ -22,7 +22,7 @@ use instructions::{_mm512_add_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _m
 
 use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
-use crate::key::{Job, OCTETS, STACK};
+use crate::key::{BYTES, Job, STACK};
 use crate::{Kernel, LANES, number};
 use lanes::{across, gather, lanes};
 use montgomery::{EightIntegers, LIMBS, Moduli, multiply};
@@ -31,7 +31,7 @@ use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, redu
 
 /// Same as [`Kernel::private_operations`]. Each lane is a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
+pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; BYTES]>; LANES] {
     // SAFETY: a `Kernel` exists only where `Kernel::detect` has found the features that the function is compiled for.
     let results = unsafe { operate(jobs) };
     zeroize_stack::<STACK>();
@@ -102,8 +102,8 @@ impl Scratch {
 /// Runs the private operations. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
-    let words = jobs.map(|job| number::words::<{ OCTETS / 8 }>(job.input).unwrap_or_default());
+fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; BYTES]>; LANES] {
+    let words = jobs.map(|job| number::words::<{ BYTES / 8 }>(job.input).unwrap_or_default());
     let inputs = words.map(|words| number::limbs(&words));
     let mut input: EightWide = [_mm512_setzero_si512(); WIDE];
     gather(&mut input, &inputs.each_ref());
@@ -114,7 +114,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let limbs = scratch.result.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
         // This step need not run in constant time: a faulty result is never returned.
-        let result = || number::octets::<WIDE, OCTETS>(&limbs.map(|limb| limb[lane]));
+        let result = || number::octets::<WIDE, BYTES>(&limbs.map(|limb| limb[lane]));
         (sound >> lane & 1 == 1).then(result)
     })
 }

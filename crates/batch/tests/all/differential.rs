@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{self as lc, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
-use batch::{Job, LANES, OCTETS, P256Job, P256Key, SignatureOutcome};
+use batch::{BYTES, Job, LANES, P256Job, P256Key, SignatureOutcome};
 use num_bigint::BigUint;
 
 use crate::lanes::{Numbers, kernel};
@@ -14,7 +14,7 @@ use crate::p256::{N, octets};
 const WYCHEPROOF: &str = include_str!("../vectors/wycheproof_rsa_pkcs1_2048.txt");
 
 /// Returns a padded message (EMSA-PKCS1-v1_5, RFC 8017 section 9.2).
-fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; OCTETS] {
+fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; BYTES] {
     let digest = digest(algorithm, message);
     let length = digest.as_ref().len();
     let hash = match length {
@@ -27,8 +27,8 @@ fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; OCTETS] {
         0x30, outer, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, hash, 0x05, 0,
         0x04, octets,
     ];
-    let mut padded = [0xff; OCTETS];
-    let (padding, rest) = padded.split_at_mut(OCTETS - information.len() - length);
+    let mut padded = [0xff; BYTES];
+    let (padding, rest) = padded.split_at_mut(BYTES - information.len() - length);
     (padding[0], padding[1]) = (0, 1);
     padding[padding.len() - 1] = 0;
     rest[..information.len()].copy_from_slice(&information);
@@ -152,7 +152,7 @@ fn rsa_signatures_equal_those_of_aws_lc() {
         let jobs: [Job<'_>; LANES] =
             std::array::from_fn(|lane| Job { key: &keys[lane], input: &inputs[lane] });
         for ((pair, message), made) in pairs.iter().zip(&messages).zip(kernel.private_operations(&jobs)) {
-            let mut wanted = [0; OCTETS];
+            let mut wanted = [0; BYTES];
             pair.sign(&lc::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut wanted).unwrap();
             assert_eq!(made, Some(wanted));
         }

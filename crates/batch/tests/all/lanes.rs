@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
-use batch::{Job, Kernel, Key, LANES, OCTETS, Parts};
+use batch::{BYTES, Job, Kernel, Key, LANES, Parts};
 use num_bigint::BigUint;
 use proptest::prelude::*;
 
@@ -125,15 +125,15 @@ pub(crate) fn kernel() -> Option<Kernel> {
     kernel
 }
 
-pub(crate) fn octets(number: &BigUint) -> [u8; OCTETS] {
+pub(crate) fn octets(number: &BigUint) -> [u8; BYTES] {
     let octets = number.to_bytes_be();
-    let mut padded = [0; OCTETS];
-    padded[OCTETS - octets.len()..].copy_from_slice(&octets);
+    let mut padded = [0; BYTES];
+    padded[BYTES - octets.len()..].copy_from_slice(&octets);
     padded
 }
 
 /// Runs the kernel on inputs with their keys.
-fn made(kernel: Kernel, of: &[(&Key, [u8; OCTETS])]) -> Vec<Option<BigUint>> {
+fn made(kernel: Kernel, of: &[(&Key, [u8; BYTES])]) -> Vec<Option<BigUint>> {
     let jobs: Vec<Job<'_>> = of.iter().map(|(key, input)| Job { key, input }).collect();
     let results = kernel.private_operations(&jobs);
     results.into_iter().map(|result| result.map(|octets| BigUint::from_bytes_be(&octets))).collect()
@@ -144,7 +144,7 @@ proptest! {
 
     #[test]
     fn every_lane_matches_big_integers(
-        seeds in prop::collection::vec((0..LANES, prop::collection::vec(any::<u8>(), OCTETS)), 1..=2 * LANES + 1),
+        seeds in prop::collection::vec((0..LANES, prop::collection::vec(any::<u8>(), BYTES)), 1..=2 * LANES + 1),
     ) {
         let Some(kernel) = kernel() else { return Ok(()) };
         let keys: Vec<Key> = KEYS.iter().map(Numbers::key).collect();
@@ -203,7 +203,7 @@ fn short_crt_exponents_are_supported() {
     let base = BigUint::from(3_u8) << 1022_u32;
     let numbers = Numbers::new(&base + 18_039_059_u32, &base + 84_886_799_u32);
     assert_eq!((&numbers.d % (&numbers.p - 1_u8)).bits(), 1009);
-    let input = BigUint::from_bytes_be(&[0xa5; OCTETS - 1]);
+    let input = BigUint::from_bytes_be(&[0xa5; BYTES - 1]);
     assert_eq!(made(kernel, &[(&numbers.key(), octets(&input))]), [Some(numbers.raised(&input))]);
     // Other short exponents do not invert 65,537. The check accepts their result only for an input that is its own 65,537th power.
     let numbers = &KEYS[0];
@@ -245,7 +245,7 @@ fn faulty_key_or_input_voids_only_its_own_lane() {
         }
     }
     // The input is not below the modulus.
-    assert_eq!(made(kernel, &[(&sound, octets(&numbers.n)), (&sound, [0xff; OCTETS])]), [None, None]);
+    assert_eq!(made(kernel, &[(&sound, octets(&numbers.n)), (&sound, [0xff; BYTES])]), [None, None]);
 }
 
 #[test]

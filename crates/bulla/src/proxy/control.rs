@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 /// Maximum concurrent connections to the proxy's control socket.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum bytes of a request on the control socket.
-const REQUEST_OCTETS_MAX: u64 = 64 << 10;
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Maximum bytes of a response: the longest list of held requests.
-const RESPONSE_OCTETS_MAX: u64 = 16 << 20;
+const RESPONSE_BYTES_MAX: u64 = 16 << 20;
 /// Timeout of a request and its response.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum bytes of the reason of a rejection.
-pub(super) const REASON_OCTETS_MAX: usize = 1_000;
+pub(super) const REASON_BYTES_MAX: usize = 1_000;
 
 /// A request to a running proxy: list, approve or reject held requests.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -103,7 +103,7 @@ impl Control {
     async fn respond(&self, stream: UnixStream, peer: u32) -> io::Result<()> {
         let (reader, mut writer) = stream.into_split();
         let mut line = String::new();
-        tokio::io::BufReader::new(reader.take(REQUEST_OCTETS_MAX)).read_line(&mut line).await?;
+        tokio::io::BufReader::new(reader.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
         let response = match serde_json::from_str(&line) {
             Ok(request) => self.response(request, &user_name(peer)),
             Err(error) => ControlResponse::Failed(format!("invalid request: {error}")),
@@ -124,8 +124,8 @@ impl Control {
                     Err(error) => ControlResponse::Failed(error.to_string()),
                 }
             }
-            ControlRequest::Reject { reason: Some(reason), .. } if reason.len() > REASON_OCTETS_MAX => {
-                ControlResponse::Failed(format!("the reason is longer than {REASON_OCTETS_MAX} bytes"))
+            ControlRequest::Reject { reason: Some(reason), .. } if reason.len() > REASON_BYTES_MAX => {
+                ControlResponse::Failed(format!("the reason is longer than {REASON_BYTES_MAX} bytes"))
             }
             ControlRequest::Reject { id, reason } => match self.0.reject(&id, reason, by) {
                 Ok(request) => ControlResponse::Rejected { request },
@@ -155,7 +155,7 @@ pub(super) fn ask(path: &Path, request: &ControlRequest) -> io::Result<ControlRe
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(RESPONSE_OCTETS_MAX)).read_line(&mut answer)?;
+    BufReader::new(stream.take(RESPONSE_BYTES_MAX)).read_line(&mut answer)?;
     if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the proxy closed the connection"));
     }

@@ -15,7 +15,7 @@ use proxy::policy::PolicyRuleText;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::control::{self, ControlRequest, ControlResponse, REASON_OCTETS_MAX};
+use super::control::{self, ControlRequest, ControlResponse, REASON_BYTES_MAX};
 use crate::config::Configuration;
 
 /// Arguments of `bulla proxy held`.
@@ -152,8 +152,8 @@ pub(super) fn approve(args: &ApproveArgs, global: &GlobalArgs) -> Outcome<Exit> 
 
 /// Runs `bulla proxy reject`.
 pub(super) fn reject(args: &RejectArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    if args.reason.as_ref().is_some_and(|reason| reason.len() > REASON_OCTETS_MAX) {
-        return Err(Problem::usage(format_args!("--reason is longer than {REASON_OCTETS_MAX} bytes"))
+    if args.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(Problem::usage(format_args!("--reason is longer than {REASON_BYTES_MAX} bytes"))
             .hint("give a shorter reason"));
     }
     let request = ControlRequest::Reject { id: args.id.clone(), reason: args.reason.clone() };

@@ -136,13 +136,13 @@ pub fn default_path() -> Option<PathBuf> {
 
 fn read(path: &Path) -> Outcome<String> {
     /// Maximum size of the configuration file, in bytes.
-    const FILE_OCTETS_MAX: u64 = 1024 * 1024;
+    const FILE_BYTES_MAX: u64 = 1024 * 1024;
     let refuse = |why: String| {
         Problem::usage(format_args!("cannot read the configuration {}: {why}", path.display()))
             .hint("check --config and BULLA_CONFIG")
     };
     let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
-    if size > FILE_OCTETS_MAX {
+    if size > FILE_BYTES_MAX {
         return Err(refuse(format!("{size} bytes are too many")));
     }
     std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))

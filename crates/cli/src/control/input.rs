@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::exit::{Outcome, Problem};
 
 /// Maximum size of a document, in bytes.
-const DOCUMENT_OCTETS_MAX: u64 = 1024 * 1024;
+const DOCUMENT_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads a document, TOML if the name ends in `.toml`, else JSON. `-` is JSON on standard input.
 pub(super) fn document(path: &Path) -> Outcome<Value> {
@@ -20,19 +20,17 @@ pub(super) fn document(path: &Path) -> Outcome<Value> {
     let mut text = String::new();
     if path.as_os_str() == "-" {
         std::io::stdin()
-            .take(DOCUMENT_OCTETS_MAX)
+            .take(DOCUMENT_BYTES_MAX)
             .read_to_string(&mut text)
             .map_err(|error| refuse(error.to_string()))?;
     } else {
         let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
-        file.take(DOCUMENT_OCTETS_MAX)
-            .read_to_string(&mut text)
-            .map_err(|error| refuse(error.to_string()))?;
+        file.take(DOCUMENT_BYTES_MAX).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
     }
-    if text.len() as u64 >= DOCUMENT_OCTETS_MAX {
+    if text.len() as u64 >= DOCUMENT_BYTES_MAX {
         return Err(refuse(format!(
             "it has {} MiB or more, too many for a document",
-            DOCUMENT_OCTETS_MAX >> 20
+            DOCUMENT_BYTES_MAX >> 20
         )));
     }
     if path.extension().is_some_and(|end| end == "toml") {

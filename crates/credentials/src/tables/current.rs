@@ -9,9 +9,9 @@ use super::version::{CredentialRow, columns, readable, row_of};
 use db::{BulkStatement, Cost, StoreError};
 
 /// Maximum bytes of encrypted values in one response.
-pub const SEALED_OCTETS_MAX: i64 = 64 << 20;
+pub const SEALED_BYTES_MAX: i64 = 64 << 20;
 
-/// Number of names, or versions of one name, that always fit into [`SEALED_OCTETS_MAX`]: a value has at most one MiB and a few KiB.
+/// Number of names, or versions of one name, that always fit into [`SEALED_BYTES_MAX`]: a value has at most one MiB and a few KiB.
 pub const NAMES_UNBOUNDED: usize = 63;
 
 macro_rules! current {
@@ -69,7 +69,7 @@ pub(super) const CURRENT_BOUNDED: BulkStatement = current_or_empty!(
 );
 
 /// Total size in bytes of the values that a read of the same versions would return.
-pub(super) const VERSIONS_OCTETS: &str = concat!(
+pub(super) const VERSIONS_BYTES: &str = concat!(
     "-- credential_versions_octets\nSELECT CAST(COALESCE(sum(o.octets), 0) AS BIGINT) FROM (
     SELECT length(v.sealed) AS octets FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
     WHERE c.name_key = ?1 AND ",
@@ -82,7 +82,7 @@ pub(super) const VERSIONS_OCTETS: &str = concat!(
 impl Credentials<'_> {
     /// Returns the current versions of requested names (lower case), with the index of the name in the list. For each name: the
     /// newest version that is not transitional, then the transitional one, if its caller may read it. Always uses one statement.
-    /// With more than [`NAMES_UNBOUNDED`] names, values beyond [`SEALED_OCTETS_MAX`] bytes are left out: [`CredentialRow::sealed`]
+    /// With more than [`NAMES_UNBOUNDED`] names, values beyond [`SEALED_BYTES_MAX`] bytes are left out: [`CredentialRow::sealed`]
     /// is empty.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Credentials<'_> {
         let asked = serde_json::Value::from_iter(asked).to_string();
         let mut parameters = vec![asked.into(), now_us.into()];
         let statement = if bounded {
-            parameters.push(SEALED_OCTETS_MAX.into());
+            parameters.push(SEALED_BYTES_MAX.into());
             CURRENT_BOUNDED.of(self.0)
         } else {
             CURRENT.of(self.0)
@@ -122,7 +122,7 @@ impl Credentials<'_> {
     ) -> Result<i64, StoreError> {
         let [everything, actor] = requester.name_access_parameters(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
-        let rows = self.0.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
+        let rows = self.0.rows(Cost::Walk, VERSIONS_BYTES, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())
     }
 }

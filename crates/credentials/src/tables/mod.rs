@@ -40,7 +40,7 @@ pub use away::{
     DeletedCredential, ExpiredVersions, OldVersionScan, VersionsChange, change_credential_versions,
     destroy_expired_versions, restore_credential,
 };
-pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
+pub use current::{NAMES_UNBOUNDED, SEALED_BYTES_MAX};
 pub use databases::{
     CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ConnectionUsers, ROLES_MAX, RoleRow,
     SEALED_CONNECTIONS, connection_use, delete_connection, delete_role, hold_connection, put_connection,
@@ -275,7 +275,7 @@ SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND i
 pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[
         VERSIONS,
-        current::VERSIONS_OCTETS,
+        current::VERSIONS_BYTES,
         VERSION,
         NAME_OF,
         FOUND,

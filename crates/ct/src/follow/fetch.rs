@@ -11,16 +11,16 @@ use outbound::rate::PacerCounts;
 use store::Clock;
 
 use super::options::FollowOptions;
-use crate::entry::DATA_TILE_OCTETS_MAX;
+use crate::entry::DATA_TILE_BYTES_MAX;
 use crate::gate::Gate;
 use crate::merkle::{Hash, sha256};
-use crate::note::NOTE_OCTETS_MAX;
-use crate::tile::{TILE_OCTETS, TileId, hashes};
+use crate::note::NOTE_BYTES_MAX;
+use crate::tile::{TILE_BYTES, TileId, hashes};
 
 /// Maximum attempts per request. After three failures in a row, the error is returned with the time of the next attempt.
 const TRIES: u32 = 3;
 /// Longest accepted issuer certificate in bytes; logs accept 64 kB to 512 kB for a whole submission.
-const ISSUER_OCTETS_MAX: usize = 128 * 1024;
+const ISSUER_BYTES_MAX: usize = 128 * 1024;
 
 /// Reason why a resource of a log could not be fetched.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,12 +60,12 @@ impl LogClient {
     }
 
     pub(super) async fn checkpoint(&self) -> Result<Vec<u8>, FetchError> {
-        self.get("checkpoint", NOTE_OCTETS_MAX).await
+        self.get("checkpoint", NOTE_BYTES_MAX).await
     }
 
     /// Returns at least `id.width` hashes of a tile. Fetches the full tile if the partial one no longer exists.
     pub(super) async fn hashes(&self, id: TileId) -> Result<Vec<Hash>, FetchError> {
-        let (octets, id) = self.tile(id, TileId::path, TILE_OCTETS).await?;
+        let (octets, id) = self.tile(id, TileId::path, TILE_BYTES).await?;
         hashes(&octets, id.width).ok_or_else(|| FetchError::Unavailable {
             reason: format!("{} has {} bytes", id.path(), octets.len()),
             retry_after: Duration::ZERO,
@@ -74,13 +74,13 @@ impl LogClient {
 
     /// Returns the unparsed data tile with at least `id.width` entries.
     pub(super) async fn entries(&self, id: TileId) -> Result<Vec<u8>, FetchError> {
-        self.tile(id, TileId::data_path, DATA_TILE_OCTETS_MAX).await.map(|(octets, _)| octets)
+        self.tile(id, TileId::data_path, DATA_TILE_BYTES_MAX).await.map(|(octets, _)| octets)
     }
 
     /// Returns an issuer certificate, DER, by its SHA-256.
     pub(super) async fn issuer(&self, fingerprint: &Hash) -> Result<Vec<u8>, FetchError> {
         let name = x509::Fingerprint::from_bytes(*fingerprint);
-        let der = self.get(&format!("issuer/{name}"), ISSUER_OCTETS_MAX).await?;
+        let der = self.get(&format!("issuer/{name}"), ISSUER_BYTES_MAX).await?;
         if sha256(&der) == *fingerprint {
             return Ok(der);
         }

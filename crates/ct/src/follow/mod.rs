@@ -42,7 +42,7 @@ pub use position::{Alarm, LogPosition};
 
 /// Approximate maximum of certificate bytes in the matches of one step. A step that exceeds the maximum ends after the current
 /// tile. If every entry of a log matched, 64 tiles would have 30 MB of matches.
-const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
+const MATCHED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Age at which a checkpoint is fetched again even if there are still many entries to read. Monitors fetch the signed tree heads
 /// of RFC 6962 logs at this interval.
@@ -290,7 +290,7 @@ impl Follower {
         let mut tiles = std::pin::pin!(tiles.buffered(at_once));
         while let Some(tile) = tiles.try_next().await? {
             read.take(tile);
-            if read.octets > MATCHED_OCTETS_MAX {
+            if read.octets > MATCHED_BYTES_MAX {
                 break;
             }
         }

@@ -18,7 +18,7 @@ pub enum StartPosition {
 pub struct FollowOptions {
     /// Start position in a new log.
     pub start: StartPosition,
-    /// Tiles fetched concurrently. Each may take [`crate::entry::DATA_TILE_OCTETS_MAX`], usually a megabyte.
+    /// Tiles fetched concurrently. Each may take [`crate::entry::DATA_TILE_BYTES_MAX`], usually a megabyte.
     pub tiles_at_once: usize,
     /// Maximum tiles of one step, which the caller stores in one transaction.
     pub tiles_a_step: usize,

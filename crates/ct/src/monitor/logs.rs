@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Monitor, Watched, in_us, log_subject};
-use crate::LIST_SIGNATURE_OCTETS_MAX;
+use crate::LIST_SIGNATURE_BYTES_MAX;
 use crate::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Step};
 use crate::ledger::{ReportedIssuance, record};
-use crate::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
+use crate::log_list::{LIST_BYTES_MAX, LogList, TiledLog};
 use crate::merkle::Hash;
 use crate::tables;
 use crate::tables::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
@@ -78,7 +78,7 @@ impl Monitor {
             lists.push(LogList::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?);
         }
         for url in &self.0.lists.urls {
-            let list = self.fetched(url, LIST_OCTETS_MAX).await?;
+            let list = self.fetched(url, LIST_BYTES_MAX).await?;
             self.verify_list(url, &list.body).await?;
             lists.push(LogList::parse(&list.body).map_err(|error| format!("{url}: {error}"))?);
         }
@@ -94,7 +94,7 @@ impl Monitor {
     async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
         for signer in &self.0.lists.signers {
             if let Some(beside) = signer.signature_url(url) {
-                let signature = self.fetched(&beside, LIST_SIGNATURE_OCTETS_MAX).await?;
+                let signature = self.fetched(&beside, LIST_SIGNATURE_BYTES_MAX).await?;
                 signer.verify(list, &signature.body).map_err(|error| format!("{url}: {error}"))?;
             }
         }

@@ -30,7 +30,7 @@ pub use crt_sh::read as read_crt_sh;
 
 /// Longest accepted response in bytes. A page of Cert Spotter has a few hundred certificates of 2 kB; crt.sh returns everything in
 /// one response, 400 bytes per row.
-pub const ANSWER_OCTETS_MAX: usize = 64 * 1024 * 1024;
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum pages of one search for a domain: a million issuances, at a hundred per page.
 pub const PAGES_MAX: usize = 10_000;
 /// Number of consecutive empty responses to a first query before the result is accepted as empty: an overloaded service returns
@@ -311,7 +311,7 @@ impl SearchService {
         let mut headers = vec![("accept", "application/json")];
         headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
         let deadline = Deadline::within(self.options.answer_limit);
-        self.http.get(&url, &headers, ANSWER_OCTETS_MAX, deadline).await
+        self.http.get(&url, &headers, ANSWER_BYTES_MAX, deadline).await
     }
 
     /// Returns whether an empty response cannot be correct. crt.sh always returns all valid certificates, so a response cannot be

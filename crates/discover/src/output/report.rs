@@ -46,13 +46,13 @@ pub(crate) struct ReportStyle {
 /// Opens standard output, or a new file that replaces an existing one.
 pub(crate) fn sink(path: Option<&Path>) -> Outcome<Sink> {
     /// Buffer size. One write has about forty observations.
-    const BUFFER_OCTETS: usize = 64 * 1024;
+    const BUFFER_BYTES: usize = 64 * 1024;
     let Some(path) = path else {
-        return Ok(Box::new(BufWriter::with_capacity(BUFFER_OCTETS, io::stdout())));
+        return Ok(Box::new(BufWriter::with_capacity(BUFFER_BYTES, io::stdout())));
     };
     let file = File::create(path).map_err(|error| {
         Problem::new(Exit::Usage, format_args!("cannot write {}: {error}", path.display()))
             .hint("choose a file in a folder that exists and that you may write to")
     })?;
-    Ok(Box::new(BufWriter::with_capacity(BUFFER_OCTETS, file)))
+    Ok(Box::new(BufWriter::with_capacity(BUFFER_BYTES, file)))
 }

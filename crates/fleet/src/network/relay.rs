@@ -25,7 +25,7 @@ const PACKET_MAX: usize = 65_535;
 /// Maximum delayed packets; further ones are lost, like in a router with limited memory.
 const UNDER_WAY_MAX: usize = 65_536;
 /// Receive buffer of the socket in bytes, or less if the system allows less, for times when the relay is not scheduled.
-const SOCKET_OCTETS: usize = 8 << 20;
+const SOCKET_BYTES: usize = 8 << 20;
 /// Seed of packet loss, which is the same in each run.
 const SEED: u64 = 9;
 const TCP: u8 = 6;
@@ -93,8 +93,8 @@ impl Relay {
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(eth::IP))?;
         // A larger buffer needs privileges. Without them, a stall of the machine loses more packets.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_OCTETS).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, SOCKET_OCTETS)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES)?;
         }
         let relay = Arc::new(Self { socket, state: Mutex::default(), sooner: Condvar::new() });
         let (taking, giving) = (Arc::clone(&relay), Arc::clone(&relay));

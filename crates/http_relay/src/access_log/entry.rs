@@ -14,14 +14,14 @@ use x509::SpkiHash;
 
 use super::super::client::Client;
 use super::line::{
-    Destination, Judgement, Line, LoggedQuery, Original, PATH_OCTETS_MAX, path_of, trace_id_of,
+    Destination, Judgement, Line, LoggedQuery, Original, PATH_BYTES_MAX, path_of, trace_id_of,
 };
 use super::log::Log;
 use super::span::RequestSpan;
 use crate::relay::{Count, CountedStream};
 
 /// Maximum bytes of a method in a log line. A client may send a method as long as the whole header.
-pub const METHOD_OCTETS_MAX: usize = 32;
+pub const METHOD_BYTES_MAX: usize = 32;
 /// Maximum characters of a host in a log line.
 const HOST_CHARS_MAX: usize = 300;
 
@@ -214,7 +214,7 @@ impl Entry {
         let named = request.uri().authority().map(|authority| authority.as_str());
         let host = named.or_else(|| request.headers().get("host")?.to_str().ok()).unwrap_or_default();
         let host = host.chars().take(HOST_CHARS_MAX).collect();
-        let method = request.method().as_str().chars().take(METHOD_OCTETS_MAX).collect();
+        let method = request.method().as_str().chars().take(METHOD_BYTES_MAX).collect();
         let mut entry = Self::new(log, client, method, host);
         entry.line.path = path_of(request.uri(), query);
         entry.line.trace_id = trace_id_of(request.headers());
@@ -250,7 +250,7 @@ impl Entry {
 
     /// Sets the path, truncated to the limit.
     pub(super) fn set_path(&mut self, path: &str) {
-        self.line.path = path.chars().take(PATH_OCTETS_MAX).collect();
+        self.line.path = path.chars().take(PATH_BYTES_MAX).collect();
     }
 
     /// Sets the server name (SNI) in the ClientHello of a tunnel's client.

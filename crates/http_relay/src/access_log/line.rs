@@ -11,7 +11,7 @@ use x509::HostOrIp;
 use super::super::client::Client;
 
 /// Maximum bytes of a path in a log line.
-pub const PATH_OCTETS_MAX: usize = 2_048;
+pub const PATH_BYTES_MAX: usize = 2_048;
 
 /// The decision of a policy about a request.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -159,7 +159,7 @@ pub(super) fn path_of(uri: &hyper::Uri, query: LoggedQuery) -> String {
         Some(whole) if query == LoggedQuery::Whole => whole.as_str(),
         _ => uri.path(),
     };
-    whole.chars().take(PATH_OCTETS_MAX).collect()
+    whole.chars().take(PATH_BYTES_MAX).collect()
 }
 
 pub(super) fn trace_id_of(headers: &HeaderMap) -> Option<String> {

@@ -12,11 +12,11 @@ mod span;
 mod spool;
 
 pub use entry::{
-    CapturedBody, ConnectionReuse, Ended, Entry, Lasting, METHOD_OCTETS_MAX, Recording, ServerKey, Tee,
+    CapturedBody, ConnectionReuse, Ended, Entry, Lasting, METHOD_BYTES_MAX, Recording, ServerKey, Tee,
     Timings, counted,
 };
 pub use file::AccessLog;
 pub use file::private;
-pub use line::{Destination, Judgement, Line, LoggedQuery, Observer, Original, PATH_OCTETS_MAX, Replay};
+pub use line::{Destination, Judgement, Line, LoggedQuery, Observer, Original, PATH_BYTES_MAX, Replay};
 pub use logger::AccessLogger;
 pub use spool::{Sink, Spool};

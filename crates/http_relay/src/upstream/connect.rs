@@ -35,7 +35,7 @@ use crate::strict::UpstreamStream;
 use inbound::ServiceTasks;
 
 /// Maximum bytes of a response's header.
-const HEAD_OCTETS_MAX: usize = 128 << 10;
+const HEAD_BYTES_MAX: usize = 128 << 10;
 
 /// Value for an upstream that has not sent its limit of concurrent streams. No upstream can send this number (RFC 9113 section
 /// 6.5.2).
@@ -294,7 +294,7 @@ impl Dialler {
         let mut builder = http2::Builder::new(SlotExecutor::new(self.tasks.clone(), slot));
         builder
             .timer(TokioTimer::new())
-            .max_header_list_size(HEAD_OCTETS_MAX as u32)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
             .keep_alive_interval(Duration::from_secs(20));
         builder
     }
@@ -443,7 +443,7 @@ impl Dialler {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (sender, connection) = http1::Builder::new()
-            .max_buf_size(HEAD_OCTETS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
             .handshake(TokioIo::new(UpstreamStream::new(SlottedStream::new(stream, slot))))
             .await
             .map_err(UpstreamConnectError::Http)?;

@@ -25,7 +25,7 @@ use super::error::ParentProxyError;
 use inbound::ServiceTasks;
 
 /// Maximum bytes of a parent's response to CONNECT.
-const HEAD_OCTETS_MAX: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A parent proxy, through which the pool reaches upstreams: its address and credentials.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Parent {
         tasks: &ServiceTasks,
     ) -> Result<Link, ParentProxyError> {
         let (mut sender, connection) =
-            http1::Builder::new().max_buf_size(HEAD_OCTETS_MAX).handshake(TokioIo::new(link)).await?;
+            http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(link)).await?;
         tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-parent");
             if let Err(error) = connection.with_upgrades().await {

@@ -6,13 +6,13 @@ use events::Ownership;
 use serde::{Deserialize, Serialize};
 
 use super::error::BadRule;
-use super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
+use super::limits::{LABEL_BYTES_MAX, TAGS_MAX};
 
-/// Returns whether a text is valid as owner, team, environment, tag or tag value: 1 to [`LABEL_OCTETS_MAX`] bytes, not blank, no
+/// Returns whether a text is valid as owner, team, environment, tag or tag value: 1 to [`LABEL_BYTES_MAX`] bytes, not blank, no
 /// control characters.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
+    !text.trim().is_empty() && text.len() <= LABEL_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
 /// Values that a rule assigns: team, owner, environment and tags.

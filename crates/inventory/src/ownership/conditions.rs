@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::candidate::Candidate;
 use super::error::BadRule;
 use super::glob::Glob;
-use super::limits::ISSUER_OCTETS_MAX;
+use super::limits::ISSUER_BYTES_MAX;
 use super::tagged::Tagged;
 
 /// Maximum names shown in an explanation.
@@ -162,7 +162,7 @@ impl RuleConditions {
 }
 
 fn is_part(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= ISSUER_OCTETS_MAX && !text.chars().any(char::is_control)
+    !text.trim().is_empty() && text.len() <= ISSUER_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
 fn network(text: &str) -> Result<IpNet, BadRule> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use x509::star;
 
 /// Maximum bytes of a pattern: the length of the longest host name (RFC 1035 section 2.3.4, without length bytes).
-pub const GLOB_OCTETS_MAX: usize = 253;
+pub const GLOB_BYTES_MAX: usize = 253;
 
 /// A pattern in which `*` matches any sequence of characters, including dots and the empty sequence. All other characters match
 /// themselves; ASCII case is ignored.
@@ -18,7 +18,7 @@ pub struct Glob {
 
 /// Error for a pattern that is empty, too long, or has control characters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a pattern must have 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
+#[error("a pattern must have 1 to {GLOB_BYTES_MAX} bytes and no control characters")]
 pub struct BadGlob;
 
 impl Glob {
@@ -27,7 +27,7 @@ impl Glob {
     /// # Errors
     /// [`BadGlob`] when it is empty, too long, or has control characters.
     pub fn parse(text: &str) -> Result<Self, BadGlob> {
-        let good = !text.is_empty() && text.len() <= GLOB_OCTETS_MAX && !text.chars().any(char::is_control);
+        let good = !text.is_empty() && text.len() <= GLOB_BYTES_MAX && !text.chars().any(char::is_control);
         if !good {
             return Err(BadGlob);
         }
@@ -105,11 +105,11 @@ mod tests {
         for (pattern, text, wanted) in CASES {
             assert_eq!(Glob::parse(pattern).unwrap().matches(text), *wanted, "{pattern} {text}");
         }
-        for bad in ["", "a\nb", &"x".repeat(GLOB_OCTETS_MAX + 1)] {
+        for bad in ["", "a\nb", &"x".repeat(GLOB_BYTES_MAX + 1)] {
             assert_eq!(Glob::parse(bad), Err(BadGlob), "{bad:?}");
             assert!(serde_json::from_value::<Glob>(bad.into()).is_err());
         }
-        assert!(Glob::parse(&"x".repeat(GLOB_OCTETS_MAX)).is_ok());
+        assert!(Glob::parse(&"x".repeat(GLOB_BYTES_MAX)).is_ok());
     }
 
     proptest! {

@@ -148,14 +148,14 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use clouds::TAG_KEY_OCTETS_MAX;
+    use clouds::TAG_KEY_BYTES_MAX;
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::super::conditions::Conditions;
     use super::super::error::BadRule;
     use super::super::glob::BadGlob;
-    use super::super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
+    use super::super::limits::{LABEL_BYTES_MAX, TAGS_MAX};
     use super::*;
 
     fn place() -> Candidate {
@@ -376,14 +376,14 @@ mod tests {
         assert_eq!(refused(("network", "10.0.0.0/33")), BadRule::Network("10.0.0.0/33".to_owned()));
         assert_eq!(refused(("network", "pay.example")), BadRule::Network("pay.example".to_owned()));
         assert_eq!(refused(("issuer", " ")), BadRule::Issuer);
-        for odd in ["", "=pay", " =pay", "team=", "te\nam", &"x".repeat(TAG_KEY_OCTETS_MAX + 1)] {
+        for odd in ["", "=pay", " =pay", "team=", "te\nam", &"x".repeat(TAG_KEY_BYTES_MAX + 1)] {
             assert_eq!(refused(("tag", odd)), BadRule::Tag, "{odd:?}");
         }
         assert_eq!(TagKeys { owner: Some(String::new()), ..TagKeys::default() }.check(), Err(BadRule::Tag));
         let assign = |team: &str| Assignment { team: Some(team.to_owned()), ..Assignment::default() };
         assert_eq!(assign("pay").check(), Ok(()));
         assert_eq!(assign(" ").check(), Err(BadRule::Label("the team")));
-        assert_eq!(assign(&"x".repeat(LABEL_OCTETS_MAX + 1)).check(), Err(BadRule::Label("the team")));
+        assert_eq!(assign(&"x".repeat(LABEL_BYTES_MAX + 1)).check(), Err(BadRule::Label("the team")));
         assert_eq!(Assignment::default().check(), Err(BadRule::Nothing));
         let tags = |count: usize| Assignment {
             tags: (0..count).map(|n| (format!("t{n}"), "v".to_owned())).collect(),

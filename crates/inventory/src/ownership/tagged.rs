@@ -1,6 +1,6 @@
 //! Tags in rules: conditions on tags, and values taken from tags.
 
-use clouds::TAG_KEY_OCTETS_MAX;
+use clouds::TAG_KEY_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::assignment::{Assignment, is_label};
@@ -54,7 +54,7 @@ impl From<Tagged> for String {
 
 /// Returns whether a text is a valid tag key in a rule.
 fn is_key(text: &str) -> bool {
-    !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
+    !text.trim().is_empty() && text.len() <= TAG_KEY_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
 /// Keys of the tags from which a rule takes values: for example, the team from the tag `cost-center`. Such a rule matches only if

@@ -191,7 +191,7 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
 pub(crate) const BULKS: &[&BulkStatement] = &[&TELL, &UNTELL, &UNSERVED];
 
-/// Stores the notices of `watch` about endpoints. `told` contains each notice with the row number of its endpoint.
+/// Stores the notices of `watch` about endpoints. `told` has each notice that was sent with the row number of its endpoint.
 ///
 /// # Errors
 /// Database errors.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::tenant::{Counted, Tenant};
 
 /// Maximum bytes of long messages that wait to be signed: a thousand messages of maximum length. One tenant may use half.
-const OCTETS_MAX: usize = 64 << 20;
+const BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the longest digest. Inputs up to this length are limited by the number of requests only.
 pub(super) const DIGEST_MAX: usize = 64;
@@ -24,11 +24,11 @@ pub(super) struct ReservedBytes(
 
 impl ByteBudget {
     pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
-        let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
+        let of_tenant = tenant.octets(count, BYTES_MAX / 2)?;
         // If the total is exceeded, dropping `held` returns the bytes.
         let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);
-        (before + count <= OCTETS_MAX).then_some(held)
+        (before + count <= BYTES_MAX).then_some(held)
     }
 }
 

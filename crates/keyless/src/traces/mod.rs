@@ -31,7 +31,7 @@ pub const KEPT_MAX: usize = 2_048;
 /// Minimum duration of a slow request: more than a round trip around the world.
 pub const SLOW: Duration = Duration::from_millis(500);
 /// Maximum requests in one response.
-pub const TOLD_MAX: usize = 256;
+pub const TRACES_FOUND_MAX: usize = 256;
 
 /// Number of rings of each kind, which reduces lock contention.
 const SHARDS: usize = 16;
@@ -137,7 +137,7 @@ struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     requests: Vec<RecordView<'a>>,
-    /// Whether more than [`TOLD_MAX`] traces were found, so that some are left out.
+    /// Whether more than [`TRACES_FOUND_MAX`] traces were found, so that some are left out.
     more: bool,
 }
 
@@ -158,7 +158,7 @@ impl Traces {
             Some(id) if !id.is_empty() => self.named(&decoded(id)?),
             _ => return None,
         };
-        let more = found.len() > TOLD_MAX;
+        let more = found.len() > TRACES_FOUND_MAX;
         found = newest(found);
         let own = self.0.own.get();
         let requests = found.iter().map(|record| record.view()).collect();
@@ -223,7 +223,7 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant that has enough records.
+/// Returns the newest [`TRACES_FOUND_MAX`] records, with equal numbers for each tenant that has enough records.
 fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     found.sort_by_key(|record| Reverse(record.at_us));
     let mut ranks: HashMap<Box<str>, usize> = HashMap::new();
@@ -235,7 +235,7 @@ fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     }
     // The stable sort keeps the newest first within a rank.
     ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.truncate(TOLD_MAX);
+    ranked.truncate(TRACES_FOUND_MAX);
     ranked.sort_by_key(|(_, record)| Reverse(record.at_us));
     ranked.into_iter().map(|(_, record)| record).collect()
 }
@@ -306,7 +306,10 @@ mod tests {
         assert_eq!(kept.len(), KEPT_MAX);
         assert!(kept.iter().all(|at| *at >= 2 * KEPT_MAX as u64), "an old one is there");
         let told = answer_of(&traces, "/traces");
-        assert_eq!((told["requests"].as_array().unwrap().len(), &told["more"]), (TOLD_MAX, &true.into()));
+        assert_eq!(
+            (told["requests"].as_array().unwrap().len(), &told["more"]),
+            (TRACES_FOUND_MAX, &true.into())
+        );
         assert_eq!(told["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
     }
 
@@ -323,7 +326,7 @@ mod tests {
         let told = answer_of(&traces, "/traces");
         let told = told["requests"].as_array().unwrap();
         let quiet = told.iter().filter(|request| request["tenant"] == "quiet").count();
-        assert_eq!((quiet, told.len()), (20, TOLD_MAX), "and all of them are told");
+        assert_eq!((quiet, told.len()), (20, TRACES_FOUND_MAX), "and all of them are told");
         // Tenants that fail equally often have equally many entries, and the total stays limited.
         let from = 5 * KEPT_MAX as u64;
         let all = ["noisy", "second", "third", "fourth", "fifth"];

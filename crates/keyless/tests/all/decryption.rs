@@ -16,7 +16,7 @@ use crate::certificates::CLIENT_AUTH;
 use crate::peer::{Reply, TIMEOUT, World, key, ski};
 
 /// Length of an RSA-2048 number in bytes.
-const OCTETS: usize = 256;
+const BYTES: usize = 256;
 
 /// A simulated hardware security module key, which returns its input reversed.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ async fn decryption_requires_permission_from_the_operator() {
         ..TenantOptions::new(name)
     };
     let may_not = |name: &str| TenantOptions { rsa_decrypt: false, ..may(name) };
-    let c = number(OCTETS);
+    let c = number(BYTES);
     // The service's setting, its tenants, the client's organisation, and whether decryption is allowed.
     for (rsa_decrypt, tenants, organisation, done) in [
         (false, vec![], "a", false),
@@ -111,13 +111,13 @@ async fn decryption_requires_permission_from_the_operator() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn module_key_decrypts_only_full_length_input() {
     let (world, module) = world(true, Vec::new()).await;
-    for octets in [0, 1, OCTETS - 1, OCTETS + 1, 2 * OCTETS] {
+    for octets in [0, 1, BYTES - 1, BYTES + 1, 2 * BYTES] {
         let reply = decrypt(&world, "a", &*module, &number(octets)).await;
         assert_eq!(reply.error(), REFUSED, "{octets}");
     }
     assert_eq!(module.asked.load(Relaxed), 0);
     // Keys held in this process never decrypt.
-    for (kind, octets) in [(KeyType::Rsa2048, OCTETS), (KeyType::P256, 32), (KeyType::Ed25519, 32)] {
+    for (kind, octets) in [(KeyType::Rsa2048, BYTES), (KeyType::P256, 32), (KeyType::Ed25519, 32)] {
         let reply = decrypt(&world, "a", key(kind), &number(octets)).await;
         assert_eq!(reply.error(), REFUSED, "{kind}");
     }

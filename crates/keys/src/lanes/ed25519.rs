@@ -16,7 +16,7 @@ use super::tables::are_sound;
 use crate::encoding;
 
 /// Bytes of a seed, a prefix, a public key, and of either half of a signature.
-const OCTETS: usize = 32;
+const BYTES: usize = 32;
 /// Bytes of the longest message that is signed in a batch. Longer messages cost more for the second hashes than the batch saves.
 /// TLS signs 130 to 150 bytes.
 const MESSAGE_MAX: usize = 512;
@@ -29,15 +29,15 @@ type Hashes = [[u8; digest::SHA512_OUTPUT_LEN]; BATCH];
 /// Key material that batches use: 144 bytes.
 pub(crate) struct Numbers {
     key: Box<Ed25519Key>,
-    prefix: Box<Zeroizing<[u8; OCTETS]>>,
-    public: [u8; OCTETS],
+    prefix: Box<Zeroizing<[u8; BYTES]>>,
+    public: [u8; BYTES],
 }
 
 impl Numbers {
     pub(super) fn of(pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
         // Filled in its final location: a move leaves copies of the secret behind.
-        let mut half = Zeroizing::new([0; OCTETS]);
-        let mut prefix = Box::new(Zeroizing::new([0; OCTETS]));
+        let mut half = Zeroizing::new([0; BYTES]);
+        let mut prefix = Box::new(Zeroizing::new([0; BYTES]));
         let expanded = expand(pkcs8, &mut half, &mut prefix);
         zeroize_stack::<STACK>();
         expanded?;
@@ -69,11 +69,11 @@ pub(super) fn prepare_tables(kernel: Kernel) -> bool {
 /// Returns both halves of the hash of the seed. The seed is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. Runs in
 /// its own stack frame, which can be wiped afterwards.
 #[inline(never)]
-fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> Option<()> {
+fn expand(pkcs8: &[u8], half: &mut [u8; BYTES], prefix: &mut [u8; BYTES]) -> Option<()> {
     let seed = Reader::new(encoding::private_key_field(pkcs8)?).expect(tag::OCTET_STRING).ok()?.content;
     let hash = digest::digest(&SHA512, seed);
-    half.copy_from_slice(hash.as_ref().get(..OCTETS)?);
-    prefix.copy_from_slice(hash.as_ref().get(OCTETS..)?);
+    half.copy_from_slice(hash.as_ref().get(..BYTES)?);
+    prefix.copy_from_slice(hash.as_ref().get(BYTES..)?);
     Some(())
 }
 
@@ -82,7 +82,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
     let first = nonces(jobs);
     let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
     // R and the public key are also in memory twice.
-    let given: Vec<[u8; OCTETS]> = points.iter().map(|point| point.unwrap_or_default()).collect();
+    let given: Vec<[u8; BYTES]> = points.iter().map(|point| point.unwrap_or_default()).collect();
     let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
     let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.spki.last_chunk().copied());
     let nonce_again = nonces(jobs);
@@ -98,7 +98,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
         })
         .collect();
     let responses = kernel.ed25519_responses(&lanes, kept);
-    let outcome = |(point, response): (&[u8; OCTETS], Option<[u8; OCTETS]>)| match response {
+    let outcome = |(point, response): (&[u8; BYTES], Option<[u8; BYTES]>)| match response {
         Some(response) => Outcome::Signed([*point, response].concat()),
         None => Outcome::Faulty,
     };
@@ -118,7 +118,7 @@ fn nonces(jobs: &[(&Numbers, LaneJob<'_>)]) -> Box<Zeroizing<Hashes>> {
 #[inline(never)]
 fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, LaneJob<'_>)]) {
     // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
-    let mut hashed = Zeroizing::new(Vec::with_capacity(OCTETS + MESSAGE_MAX));
+    let mut hashed = Zeroizing::new(Vec::with_capacity(BYTES + MESSAGE_MAX));
     for (nonce, (numbers, job)) in nonces.iter_mut().zip(jobs) {
         hashed.clear();
         hashed.extend_from_slice(numbers.prefix.as_slice());
@@ -130,8 +130,8 @@ fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, LaneJob<'_>)]) {
 /// Computes SHA-512 of R, public key and message of each job.
 fn challenges(
     jobs: &[(&Numbers, LaneJob<'_>)],
-    points: &[[u8; OCTETS]],
-    public: impl Fn(&(&Numbers, LaneJob<'_>)) -> Option<[u8; OCTETS]>,
+    points: &[[u8; BYTES]],
+    public: impl Fn(&(&Numbers, LaneJob<'_>)) -> Option<[u8; BYTES]>,
 ) -> Hashes {
     let (mut challenges, mut hashed) = ([[0; digest::SHA512_OUTPUT_LEN]; BATCH], Vec::new());
     for ((challenge, job), point) in challenges.iter_mut().zip(jobs).zip(points) {

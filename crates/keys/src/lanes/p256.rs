@@ -8,7 +8,7 @@ use x509::der::{Reader, tag};
 use zeroize::{Zeroizing, zeroize_stack};
 
 use super::job::{BATCH, LaneJob, Outcome};
-use super::nonce::{self, FRESH, OCTETS};
+use super::nonce::{self, BYTES, FRESH};
 use super::tables::are_sound;
 use crate::digest::ecdsa_digest;
 use crate::{KeyType, encoding, verify};
@@ -20,7 +20,7 @@ const STACK: usize = 16 * 1024;
 pub(crate) struct Numbers {
     pub(super) key: Box<P256Key>,
     /// The private scalar d, from which nonces are derived.
-    private: Box<Zeroizing<[u8; OCTETS]>>,
+    private: Box<Zeroizing<[u8; BYTES]>>,
 }
 
 impl Numbers {
@@ -32,8 +32,8 @@ impl Numbers {
     pub(super) fn with(pkcs8: &[u8], key: Box<P256Key>) -> Option<Self> {
         let octets = private(pkcs8)?;
         // Filled in its final location: a move leaves copies of the secret behind.
-        let mut private = Box::new(Zeroizing::new([0; OCTETS]));
-        private.get_mut(OCTETS.checked_sub(octets.len())?..)?.copy_from_slice(octets);
+        let mut private = Box::new(Zeroizing::new([0; BYTES]));
+        private.get_mut(BYTES.checked_sub(octets.len())?..)?.copy_from_slice(octets);
         Kernel::detect().is_none_or(prepare_tables).then_some(Self { key, private })
     }
 }
@@ -53,7 +53,7 @@ fn private(pkcs8: &[u8]) -> Option<&[u8]> {
 
 /// Makes the signatures of up to [`BATCH`] jobs with prepared keys, in DER.
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
-    let mut digests = [[0; OCTETS]; BATCH];
+    let mut digests = [[0; BYTES]; BATCH];
     for (digest, (_, job)) in digests.iter_mut().zip(jobs) {
         let Some(number) = ecdsa_digest(KeyType::P256, job.input) else {
             return vec![Outcome::Refused; jobs.len()];
@@ -80,10 +80,10 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
 
 /// Derives a nonce for each job. `None` if the library fails.
 fn nonces(
-    digests: &[[u8; OCTETS]; BATCH],
+    digests: &[[u8; BYTES]; BATCH],
     jobs: &[(&Numbers, LaneJob<'_>)],
-) -> Option<Box<Zeroizing<[[u8; OCTETS]; BATCH]>>> {
-    let mut nonces = Box::new(Zeroizing::new([[0; OCTETS]; BATCH]));
+) -> Option<Box<Zeroizing<[[u8; BYTES]; BATCH]>>> {
+    let mut nonces = Box::new(Zeroizing::new([[0; BYTES]; BATCH]));
     let derived = derive(&mut nonces, digests, jobs);
     zeroize_stack::<STACK>();
     derived.map(|()| nonces)
@@ -92,8 +92,8 @@ fn nonces(
 /// Derives the nonces in its own stack frame, which can be wiped afterwards.
 #[inline(never)]
 fn derive(
-    nonces: &mut [[u8; OCTETS]; BATCH],
-    digests: &[[u8; OCTETS]; BATCH],
+    nonces: &mut [[u8; BYTES]; BATCH],
+    digests: &[[u8; BYTES]; BATCH],
     jobs: &[(&Numbers, LaneJob<'_>)],
 ) -> Option<()> {
     let mut fresh = [0; FRESH * BATCH];
@@ -152,8 +152,8 @@ mod tests {
         // Runs on a new thread, whose stack holds nothing else.
         let (memory, nonces) = std::thread::spawn(move || {
             let scheme = Scheme::Ecdsa(Hash::Sha256);
-            let job = LaneJob { scheme, input: &[7; OCTETS], spki: key.spki() };
-            let nonces = nonces(&[[7; OCTETS]; BATCH], &[(&numbers, job); BATCH]).unwrap();
+            let job = LaneJob { scheme, input: &[7; BYTES], spki: key.spki() };
+            let nonces = nonces(&[[7; BYTES]; BATCH], &[(&numbers, job); BATCH]).unwrap();
             (below(), nonces)
         })
         .join()

@@ -1,6 +1,6 @@
 //! RSA-2048 in batches: the key and its numbers.
 
-use batch::{Job, Kernel, Key, OCTETS, Parts};
+use batch::{BYTES, Job, Kernel, Key, Parts};
 use x509::der::{Reader, tag};
 
 use super::job::{LaneJob, Outcome};
@@ -41,11 +41,11 @@ pub(super) fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
 /// Makes the signatures of these jobs with prepared keys.
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, LaneJob<'_>)]) -> Vec<Outcome> {
     let encoded = |(_, job): &(_, LaneJob<'_>)| padding::encoded(job.scheme, job.input);
-    let inputs: Option<Vec<[u8; OCTETS]>> = jobs.iter().map(encoded).collect();
+    let inputs: Option<Vec<[u8; BYTES]>> = jobs.iter().map(encoded).collect();
     let Some(inputs) = inputs else { return vec![Outcome::Refused; jobs.len()] };
     let lanes: Vec<Job<'_>> = jobs.iter().zip(&inputs).map(|((key, _), input)| Job { key, input }).collect();
     // The library has validated the key, and the encoded message is below every modulus.
-    let outcome = |made: Option<[u8; OCTETS]>| match made {
+    let outcome = |made: Option<[u8; BYTES]>| match made {
         Some(octets) => Outcome::Signed(octets.to_vec()),
         None => Outcome::Faulty,
     };

@@ -37,7 +37,7 @@ pub const OVERHEAD: usize = hybrid::OVERHEAD;
 /// Bytes of a wrapped seed.
 pub const WRAP: usize = SEED + OVERHEAD;
 /// Maximum bytes of a sealed key.
-pub const SEALED_KEY_MAX: usize = OVERHEAD + crate::encoding::PRIVATE_KEY_OCTETS_MAX;
+pub const SEALED_KEY_MAX: usize = OVERHEAD + crate::encoding::PRIVATE_KEY_BYTES_MAX;
 
 /// Key pair of a node. Values wrapped to it open nowhere else. Wiped when dropped.
 pub struct NodeKey(Pair);

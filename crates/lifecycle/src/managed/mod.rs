@@ -18,7 +18,7 @@ use crate::state::{Current, State};
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
 /// Limits for labels and tags, the same as for certificates that scans found.
-pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
+pub use inventory::ownership::{LABEL_BYTES_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
 
@@ -30,7 +30,7 @@ pub const NAMES_MAX: usize = 100;
 /// Maximum targets of a certificate. Larger fleets use several certificates.
 pub const TARGETS_MAX: usize = 256;
 /// Maximum length of notes, in bytes.
-pub const NOTES_OCTETS_MAX: usize = 8_192;
+pub const NOTES_BYTES_MAX: usize = 8_192;
 
 /// A certificate that Bulla issues, renews and deploys.
 #[derive(Clone, Debug, PartialEq)]

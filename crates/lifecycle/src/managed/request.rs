@@ -8,7 +8,7 @@ use uuid::Uuid;
 use x509::{BadName, DistinguishedName, GeneralName};
 
 use super::{
-    INTERNAL_ISSUER, KeyLocation, LABEL_OCTETS_MAX, ManagedCertificate, NAMES_MAX, NOTES_OCTETS_MAX, Options,
+    INTERNAL_ISSUER, KeyLocation, LABEL_BYTES_MAX, ManagedCertificate, NAMES_MAX, NOTES_BYTES_MAX, Options,
     TAGS_MAX, TARGETS_MAX, TargetRef,
 };
 use crate::renewal::BadRule;
@@ -121,7 +121,7 @@ pub enum BadRequest {
     #[error(transparent)]
     Name(#[from] BadName),
     /// A text is empty, too long, or has control characters.
-    #[error("{field} must have 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
+    #[error("{field} must have 1 to {LABEL_BYTES_MAX} bytes and no control characters")]
     Label {
         /// Name of the field.
         field: &'static str,
@@ -135,8 +135,8 @@ pub enum BadRequest {
     /// The request has the same target twice.
     #[error("a target is listed twice")]
     TargetTwice,
-    /// The notes are longer than [`NOTES_OCTETS_MAX`], or have a null character.
-    #[error("notes must have at most {NOTES_OCTETS_MAX} bytes and no null character")]
+    /// The notes are longer than [`NOTES_BYTES_MAX`], or have a null character.
+    #[error("notes must have at most {NOTES_BYTES_MAX} bytes and no null character")]
     Notes,
     /// The end of the dismissal is in the past.
     #[error("the end of the dismissal is in the past")]
@@ -362,7 +362,7 @@ impl ManagedCertificate {
         }
         self.check_targets()?;
         let notes = &self.options.notes;
-        if notes.len() > NOTES_OCTETS_MAX || notes.contains('\0') {
+        if notes.len() > NOTES_BYTES_MAX || notes.contains('\0') {
             return Err(BadRequest::Notes);
         }
         if let Some(subject) = &self.options.subject {

@@ -32,7 +32,7 @@ use crate::tables::managed::{ManagedRow, managed_by_ids};
 use crate::transition::{ApprovalDetails, Failure, Transition, run_from_job};
 
 /// Maximum length of the note of a decision, in bytes.
-pub const NOTE_OCTETS_MAX: usize = 2_000;
+pub const NOTE_BYTES_MAX: usize = 2_000;
 
 /// Maximum open approvals whose plans are checked in one tick. The next tick continues after the last checked approval.
 const LOOKED_AT_MAX: i64 = 500;
@@ -44,7 +44,7 @@ const EXPIRED_MAX: i64 = 1_000;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApprovalError {
     /// The note is too long or has a null character.
-    #[error("the note must have at most {NOTE_OCTETS_MAX} bytes and no null character")]
+    #[error("the note must have at most {NOTE_BYTES_MAX} bytes and no null character")]
     Note,
     /// The approver requested the run, or changed its plan.
     #[error("{0} requested this run or changed its plan, so another person must approve it")]
@@ -200,7 +200,7 @@ impl Lifecycle {
         by: &Principal,
     ) -> Result<(), ApprovalError> {
         let approve = verdict != Verdict::Reject;
-        if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
+        if note.is_some_and(|note| note.len() > NOTE_BYTES_MAX || note.contains('\0')) {
             return Err(ApprovalError::Note);
         }
         let view = tables::Approvals::of(&self.inner.store).get(id).await?;

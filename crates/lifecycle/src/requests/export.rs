@@ -19,7 +19,7 @@ use crate::tables;
 use crate::tables::managed::ManagedVersion;
 
 /// Minimum length of a PKCS#12 password, in bytes: an attacker can try passwords offline.
-pub const PASSWORD_OCTETS_MIN: usize = 8;
+pub const PASSWORD_BYTES_MIN: usize = 8;
 
 /// Format of an exported certificate: PEM with or without the key, or PKCS#12.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub enum ExportFormat {
     ChainAndKey,
     /// A PKCS#12 file with the chain and the key.
     Pkcs12 {
-        /// Password that encrypts the file; at least [`PASSWORD_OCTETS_MIN`] bytes.
+        /// Password that encrypts the file; at least [`PASSWORD_BYTES_MIN`] bytes.
         password: Zeroizing<String>,
     },
 }
@@ -111,7 +111,7 @@ impl Lifecycle {
                 (text, "application/x-pem-file", "key")
             }
             ExportFormat::Pkcs12 { password } => {
-                if password.len() < PASSWORD_OCTETS_MIN {
+                if password.len() < PASSWORD_BYTES_MIN {
                     return Err(ExportError::NotExportable("a PKCS#12 password must have at least 8 bytes"));
                 }
                 let key = self.private_key(&certificate, &version, KeyUse::Export).await?;

@@ -17,7 +17,7 @@ use crate::error::{DataError, NameTaken, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{
-    BadRequest, CurrentVersion, ManagedCertificate, NOTES_OCTETS_MAX, NewCertificate, TargetRef,
+    BadRequest, CurrentVersion, ManagedCertificate, NOTES_BYTES_MAX, NewCertificate, TargetRef,
 };
 use crate::renewal::{Life, due};
 use crate::runs::planned;
@@ -390,7 +390,7 @@ impl Lifecycle {
         actor: &str,
     ) -> Result<(), DismissError> {
         let (actor, at_us) = (actor.to_owned(), self.now_us());
-        if dismissal.note.len() > NOTES_OCTETS_MAX || dismissal.note.contains('\0') {
+        if dismissal.note.len() > NOTES_BYTES_MAX || dismissal.note.contains('\0') {
             return Err(BadRequest::Notes.into());
         }
         if dismissal.until_us.is_some_and(|until_us| until_us <= at_us) {

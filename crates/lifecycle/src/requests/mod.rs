@@ -16,10 +16,10 @@ mod status;
 mod work;
 
 pub use self::inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
-pub use approvals::{ApprovalError, NOTE_OCTETS_MAX};
+pub use approvals::{ApprovalError, NOTE_BYTES_MAX};
 pub use change::{ChangePreview, JobError, MoveError, UpdateError};
 pub(crate) use create::batcher;
-pub use export::{ExportError, ExportFormat, Exported, PASSWORD_OCTETS_MIN};
+pub use export::{ExportError, ExportFormat, Exported, PASSWORD_BYTES_MIN};
 pub use people::{PersonChangeError, PersonRecord};
 pub use policies::{PolicyChangeError, PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};

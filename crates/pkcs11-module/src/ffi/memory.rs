@@ -11,7 +11,7 @@ use crate::module::{BufferSize, Output};
 /// Maximum number of attributes in a template. Searches use a few.
 const ATTRIBUTES_MAX: usize = 256;
 /// Maximum bytes of an attribute value in a search. The longest values are certificates.
-const VALUE_OCTETS_MAX: usize = 1 << 20;
+const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Returns `count` values from memory.
 ///
@@ -138,7 +138,7 @@ pub(super) unsafe fn template(
         return Err(CKR_ARGUMENTS_BAD);
     }
     let of = |attribute: &CK_ATTRIBUTE| {
-        if attribute.ulValueLen > VALUE_OCTETS_MAX as CK_ULONG {
+        if attribute.ulValueLen > VALUE_BYTES_MAX as CK_ULONG {
             return Err(CKR_ARGUMENTS_BAD);
         }
         // SAFETY: guaranteed by the caller.

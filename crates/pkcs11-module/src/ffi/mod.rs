@@ -23,7 +23,7 @@ use guard::guarded;
 use memory::{OutputBuffer, put, template, values};
 
 /// Maximum length of a PIN. PINs are ignored.
-const PIN_OCTETS_MAX: CK_ULONG = 255;
+const PIN_BYTES_MAX: CK_ULONG = 255;
 const MANUFACTURER: &str = "Bulla";
 const VERSION: CK_VERSION = CK_VERSION { major: 0, minor: 1 };
 
@@ -169,7 +169,7 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
             ulSessionCount: sessions as CK_ULONG,
             ulMaxRwSessionCount: SESSIONS_MAX as CK_ULONG,
             ulRwSessionCount: writing as CK_ULONG,
-            ulMaxPinLen: PIN_OCTETS_MAX,
+            ulMaxPinLen: PIN_BYTES_MAX,
             ulMinPinLen: 0,
             ulTotalPublicMemory: CK_UNAVAILABLE_INFORMATION,
             ulFreePublicMemory: CK_UNAVAILABLE_INFORMATION,

@@ -17,9 +17,9 @@ use serde_json::Value;
 use x509::jwk::{Algorithm, JwkKey};
 
 /// Maximum bytes of a token.
-const TOKEN_OCTETS_MAX: usize = 16 << 10;
+const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Maximum bytes of a key set, and of an issuer's configuration.
-const KEYS_OCTETS_MAX: usize = 256 << 10;
+const KEYS_BYTES_MAX: usize = 256 << 10;
 /// Maximum keys of an issuer.
 const KEYS_MAX: usize = 64;
 /// Time for which fetched keys are used before they are fetched again.
@@ -133,7 +133,7 @@ impl Issuers {
 
     /// Verifies `token` at the time `now` (Unix time, seconds).
     pub(super) async fn verify(&self, token: &str, now: i64) -> Result<JwtClaims, BadToken> {
-        if token.len() > TOKEN_OCTETS_MAX {
+        if token.len() > TOKEN_BYTES_MAX {
             return Err(BadToken::Malformed);
         }
         let (signed, signature) = token.rsplit_once('.').ok_or(BadToken::Malformed)?;
@@ -232,7 +232,7 @@ impl Issuer {
             return Err(format!("{url} is not an https URL"));
         }
         let deadline = Deadline::within(FETCH_WITHIN);
-        let reply = self.http.get(url, &[], KEYS_OCTETS_MAX, deadline).await;
+        let reply = self.http.get(url, &[], KEYS_BYTES_MAX, deadline).await;
         let reply = reply.map_err(|error| error.to_string())?;
         match reply.status.as_u16() {
             200 => Ok(reply.body.to_vec()),
@@ -353,7 +353,7 @@ mod tests {
             (key.token(&json!({ "alg": "ES256", "crit": ["b64"], "b64": false }), &claims), Malformed),
             (format!("{}.", right.rsplit_once('.').unwrap().0), Signature),
             (right.replacen('.', "..", 1), Malformed),
-            ("x".repeat(TOKEN_OCTETS_MAX + 1), Malformed),
+            ("x".repeat(TOKEN_BYTES_MAX + 1), Malformed),
         ] {
             assert_eq!(issuers.verify(&token, NOW).await.err(), Some(wanted), "{token}");
         }

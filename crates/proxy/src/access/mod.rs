@@ -46,7 +46,7 @@ use self::keyed_digest::{DIGEST, under};
 use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
 use attempts::FailedAttemptLimit;
-use passwords::CREDENTIAL_OCTETS_MAX;
+use passwords::CREDENTIAL_BYTES_MAX;
 use tls::ProxyTlsAcceptor;
 
 /// Time for which verified passwords are cached.
@@ -228,7 +228,7 @@ impl Access {
         password: &[u8],
         client: IpAddr,
     ) -> Result<Proven, Denied> {
-        if name.len() > CREDENTIAL_OCTETS_MAX || password.len() > CREDENTIAL_OCTETS_MAX {
+        if name.len() > CREDENTIAL_BYTES_MAX || password.len() > CREDENTIAL_BYTES_MAX {
             return Err(Denied::Wrong);
         }
         let name = std::str::from_utf8(name).map_err(|_| Denied::Wrong)?;

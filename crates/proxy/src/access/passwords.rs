@@ -11,7 +11,7 @@ use super::keyed_digest::DIGEST;
 /// Maximum users of one file.
 const USERS_MAX: usize = 100_000;
 /// Maximum bytes of a name, and of a password, as in SOCKS (RFC 1929 section 2).
-pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
+pub(super) const CREDENTIAL_BYTES_MAX: usize = 255;
 /// Maximum rounds of SHA-crypt. This and the following limits bound the cost of a password check.
 const ROUNDS_MAX: u32 = 1_000_000;
 /// Maximum memory of Argon2 in KiB.
@@ -25,13 +25,13 @@ const ROUNDS_MIN: u32 = 1_000;
 /// Rounds of a SHA-crypt hash without `rounds=`.
 const ROUNDS_USUAL: u32 = 5_000;
 /// Maximum bytes of a SHA-crypt salt.
-const SALT_OCTETS_MAX: usize = 16;
+const SALT_BYTES_MAX: usize = 16;
 
 /// Errors in a file of users.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadUsers {
     /// The line is neither empty, nor a comment, nor `NAME:HASH`. It is not shown, because it may contain a password.
-    #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} bytes")]
+    #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_BYTES_MAX} bytes")]
     Line(usize),
     /// The hash has an unknown format or is too weak.
     #[error("line {0}: the hash is neither SHA-crypt ($6$, $5$) nor argon2 ($argon2id$)")]
@@ -83,7 +83,7 @@ impl Users {
                 continue;
             }
             let (name, hash) = line.split_once(':').ok_or(BadUsers::Line(number))?;
-            if !(1..=CREDENTIAL_OCTETS_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
+            if !(1..=CREDENTIAL_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control) {
                 return Err(BadUsers::Line(number));
             }
             if users.hashes.len() >= USERS_MAX {
@@ -184,7 +184,7 @@ fn sha_crypt_rounds(text: &str) -> Option<u32> {
     };
     let length = if text.starts_with("$6$") { 86 } else { 43 };
     let is_right = rounds >= ROUNDS_MIN
-        && (1..=SALT_OCTETS_MAX).contains(&salt.len())
+        && (1..=SALT_BYTES_MAX).contains(&salt.len())
         && is_plain(salt)
         && hash.len() == length
         && is_plain(hash);

@@ -37,18 +37,18 @@ use crate::mint::{Leaf, LeafKeyKind, LeafKeySharing, MintError, VALIDITY_MIN};
 use second_level::Obtained;
 
 /// Default maximum bytes of leaves in memory, enough for about 50,000 names.
-pub const OCTETS_MAX: u64 = 64 << 20;
+pub const BYTES_MAX: u64 = 64 << 20;
 /// Time for which a failure is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
 /// Maximum leaves whose recent renewals are remembered. Beyond the maximum, some renewals are retried earlier.
 const RENEWALS_MAX: u64 = 65_536;
 /// Bytes of a cache entry in addition to its leaf: the cache's nodes and the key.
-const ENTRY_OCTETS: usize = 320;
+const ENTRY_BYTES: usize = 320;
 /// Memory of a P-256 key in bytes: PKCS#8 text, parsed key, and public key. Also counted for each leaf of a user's key, because the
 /// store may hold no other leaf of that key.
-const KEY_OCTETS: usize = 1_024;
+const KEY_BYTES: usize = 1_024;
 /// Memory of a user's RSA key in bytes.
-const RSA_KEY_OCTETS: usize = 4_096;
+const RSA_KEY_BYTES: usize = 4_096;
 /// A leaf is renewed when less than one part in `RENEW_PARTS` of its lifetime remains.
 const RENEW_PARTS: u32 = 3;
 
@@ -105,10 +105,10 @@ impl CertificateStore {
             let user = id.user.as_ref().map_or(0, |user| user.len());
             let key = match (id.keys, id.kind) {
                 (LeafKeySharing::Shared, _) => 0,
-                (LeafKeySharing::ByHost, _) | (LeafKeySharing::ByUser, LeafKeyKind::P256) => KEY_OCTETS,
-                (LeafKeySharing::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_OCTETS,
+                (LeafKeySharing::ByHost, _) | (LeafKeySharing::ByUser, LeafKeyKind::P256) => KEY_BYTES,
+                (LeafKeySharing::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_BYTES,
             };
-            let octets = ENTRY_OCTETS + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
+            let octets = ENTRY_BYTES + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(StoreState {

@@ -24,7 +24,7 @@ pub const APPROVAL_FOR_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Maximum queued notifications of a slow reader. Beyond the maximum, the oldest notifications are lost.
 const NEWS_MAX: usize = HELD_MAX;
 /// Number of random bytes in the id of a held request.
-const ID_OCTETS: usize = 5;
+const ID_BYTES: usize = 5;
 
 /// The held requests of a proxy, and the remembered approvals, in memory. Clones share them.
 #[derive(Clone, Debug)]
@@ -223,7 +223,7 @@ impl State {
 
     fn new_id(&self) -> Arc<str> {
         loop {
-            let id: Arc<str> = HEXLOWER.encode(&Uuid::new_v4().as_bytes()[..ID_OCTETS]).into();
+            let id: Arc<str> = HEXLOWER.encode(&Uuid::new_v4().as_bytes()[..ID_BYTES]).into();
             if !self.held.contains_key(&id) {
                 return id;
             }

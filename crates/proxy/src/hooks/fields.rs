@@ -12,7 +12,7 @@ use super::fault::HookFault;
 /// Maximum field changes in one answer of a hook.
 const CHANGES_MAX: usize = 256;
 /// Maximum total bytes of changed field names and values in one answer of a hook.
-const CHANGED_OCTETS_MAX: usize = 64 << 10;
+const CHANGED_BYTES_MAX: usize = 64 << 10;
 
 /// A change of a header field: append, add, overwrite or remove.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,7 +60,7 @@ pub(super) fn changes(
 ) -> Result<Vec<FieldChange>, HookFault> {
     let values = set.iter().filter_map(|one| one.header.as_ref());
     let octets: usize = values.map(|field| field.key.len() + field.value.len() + field.raw_value.len()).sum();
-    if set.len() + remove.len() > CHANGES_MAX || octets > CHANGED_OCTETS_MAX {
+    if set.len() + remove.len() > CHANGES_MAX || octets > CHANGED_BYTES_MAX {
         return Err(HookFault::Invalid("it changes more than 256 fields, or more than 64 KiB"));
     }
     let mut all = Vec::with_capacity(set.len() + remove.len());
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(changes(&[option("content-length", "7", None, plain)], &[], plain), Ok(Vec::new()));
         let many = vec![option("x-a", "b", None, plain); CHANGES_MAX + 1];
         assert!(changes(&many, &[], plain).is_err());
-        let long = option("x-a", &"b".repeat(CHANGED_OCTETS_MAX), None, plain);
+        let long = option("x-a", &"b".repeat(CHANGED_BYTES_MAX), None, plain);
         assert!(changes(&[long], &[], plain).is_err());
     }
 }

@@ -12,7 +12,7 @@ use x509::HostOrIp;
 use super::channel;
 use super::fault::HookFault;
 use super::options::{
-    BODY_OCTETS_MAX, BadHook, CALLS_MAX, HOOKS_MAX, HookOptions, HookProtocol, OnError, TIMEOUTS,
+    BODY_BYTES_MAX, BadHook, CALLS_MAX, HOOKS_MAX, HookOptions, HookProtocol, OnError, TIMEOUTS,
 };
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid};
@@ -78,7 +78,7 @@ fn check(options: &HookOptions) -> Result<(), InvalidSetting> {
     if !TIMEOUTS.contains(&options.timeout) {
         return Err(invalid("timeout_ms", "it must be from 10 to 60000", "timeout_ms = 500"));
     }
-    if !(1..=BODY_OCTETS_MAX).contains(&options.body_octets_max) {
+    if !(1..=BODY_BYTES_MAX).contains(&options.body_octets_max) {
         return Err(invalid("body_bytes_max", "it must be from 1 to 4194304", "body_bytes_max = 65536"));
     }
     if !(1..=CALLS_MAX).contains(&options.calls_max) {

@@ -12,9 +12,9 @@ pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 pub(super) const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 /// Default maximum bytes of a body that a hook gets.
-pub(super) const BODY_OCTETS: usize = 64 << 10;
+pub(super) const BODY_BYTES: usize = 64 << 10;
 /// Maximum of [`HookOptions::body_octets_max`]: each concurrent call may hold a body of the request and one of the response.
-pub(super) const BODY_OCTETS_MAX: usize = 4 << 20;
+pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Default maximum of concurrent requests at one hook.
 pub(super) const CALLS: usize = 256;
 /// Maximum of [`HookOptions::calls_max`].
@@ -88,7 +88,7 @@ impl HookOptions {
             request_body: false,
             response_headers: false,
             response_body: false,
-            body_octets_max: BODY_OCTETS,
+            body_octets_max: BODY_BYTES,
             calls_max: CALLS,
         }
     }

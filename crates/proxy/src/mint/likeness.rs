@@ -6,7 +6,7 @@ use super::validity::VALIDITY_MIN;
 
 /// Maximum total bytes of a certificate's subject and names, with a header for each name; enough for about 500 names. Every
 /// handshake sends the subject and names.
-const LIKENESS_OCTETS_MAX: usize = 16 << 10;
+const LIKENESS_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a name's header in DER.
 const NAME_HEADER: usize = 2;
 
@@ -32,7 +32,7 @@ pub enum MirrorTemplateError {
     OtherName,
     /// The subject and names are too large for every handshake.
     #[error(
-        "the subject and names of the server's certificate have {0} bytes; at most {LIKENESS_OCTETS_MAX} are mirrored"
+        "the subject and names of the server's certificate have {0} bytes; at most {LIKENESS_BYTES_MAX} are mirrored"
     )]
     TooLong(usize),
     /// The certificate has expired, expires within a minute, or is not valid yet.
@@ -57,7 +57,7 @@ impl MirrorTemplate {
         }
         let subject = certificate.subject;
         let octets = names.iter().fold(subject.der.len(), |sum, name| sum + octets_of(name) + NAME_HEADER);
-        if octets > LIKENESS_OCTETS_MAX {
+        if octets > LIKENESS_BYTES_MAX {
             return Err(MirrorTemplateError::TooLong(octets));
         }
         let (not_before, not_after) = (certificate.not_before, certificate.not_after);

@@ -27,7 +27,7 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout of a request's header.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum bytes of a request's header.
-const HEAD_OCTETS_MAX: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Maximum concurrent requests of one connection: Envoy opens a stream for each name.
 const REQUESTS_MAX: u32 = 4_096;
 /// Maximum requests of one connection that are reset before they are processed (rapid reset, CVE-2023-44487).
@@ -136,11 +136,11 @@ where
         async move { Ok::<_, Infallible>(answering.answer(request).await) }
     });
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_OCTETS_MAX);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES_MAX);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(REQUESTS_MAX)
-        .max_header_list_size(HEAD_OCTETS_MAX as u32)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .keep_alive_interval(PING_EVERY);
     let serving = http.serve_connection(TokioIo::new(stream), service);

@@ -35,11 +35,11 @@ pub mod proto {
 /// Type URL of an Envoy secret, the resource type of this service.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// Maximum bytes that one name adds to a request: a name of maximum length, as a subscription and again with its version.
-const NAME_OCTETS: usize = 640;
+const NAME_BYTES: usize = 640;
 
 /// Returns the maximum bytes of a discovery request for `names_per_stream_max` names: from 256 KiB to 4 MiB.
 pub(super) fn message_max(names_per_stream_max: usize) -> usize {
-    names_per_stream_max.saturating_mul(NAME_OCTETS).clamp(256 << 10, 4 << 20)
+    names_per_stream_max.saturating_mul(NAME_BYTES).clamp(256 << 10, 4 << 20)
 }
 
 /// Secret discovery for one connection.

@@ -13,10 +13,10 @@ use super::question::Question;
 use crate::setting::is_loopback_host;
 
 /// Maximum bytes of a response's body, whose content is ignored.
-const BODY_OCTETS_MAX: usize = 16 << 10;
+const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Maximum bytes of a user name, a consumer's subject or one of its names in a request.
-const WHO_OCTETS_MAX: usize = 1_024;
+const WHO_BYTES_MAX: usize = 1_024;
 /// Maximum names of a consumer in a request.
 const NAMES_MAX: usize = 16;
 
@@ -72,7 +72,7 @@ impl PermissionService {
         let url = self.url_of(question).map_err(|error| DecisionError::NotPut(error.to_string()))?;
         let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
         let deadline = Deadline::within(self.timeout);
-        let answer = self.http.get(&url, header.as_slice(), BODY_OCTETS_MAX, deadline).await;
+        let answer = self.http.get(&url, header.as_slice(), BODY_BYTES_MAX, deadline).await;
         match answer {
             Ok(reply) => meaning(reply.status.as_u16()),
             Err(HttpError::TimedOut { host }) => {
@@ -113,7 +113,7 @@ impl PermissionService {
 
 /// Truncates a text at a character boundary.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
+    &text[..text.floor_char_boundary(WHO_BYTES_MAX)]
 }
 
 /// Returns the decision of a status code: permitted, denied, or none. Authentication, rate limit and timeout errors say nothing
@@ -205,8 +205,8 @@ mod tests {
              &user=al%26domain%3Devil.example&consumer=CN%3Da+b\
              &consumer_name=spiffe%3A%2F%2Fx.example%2Fa%26b&consumer_name=b.example"
         );
-        let long = Question { user: Some("é".repeat(WHO_OCTETS_MAX).into()), consumer: None, ..question };
-        assert!(asking.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_OCTETS_MAX / 2)));
+        let long = Question { user: Some("é".repeat(WHO_BYTES_MAX).into()), consumer: None, ..question };
+        assert!(asking.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_BYTES_MAX / 2)));
         assert_eq!(asking.authorization.unwrap().as_str(), "Bearer t");
     }
 }

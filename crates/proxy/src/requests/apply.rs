@@ -28,7 +28,7 @@ use crate::rule_index::HostPattern;
 use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path, sent_path};
 
 /// Maximum bytes of a body whose digest the proxy computes for a signature.
-const SIGNED_OCTETS_MAX: usize = 1 << 20;
+const SIGNED_BYTES_MAX: usize = 1 << 20;
 
 /// The rules that match a request. Rules with a response type are evaluated when the response arrives.
 pub(crate) struct MatchedRules {
@@ -385,7 +385,7 @@ async fn put(
     let mut whole = None;
     if injection.signs() && needs_body(request.headers()) {
         let broken = |_| NotInjected::Unsignable("the request has no whole body");
-        request.body_mut().keep(SIGNED_OCTETS_MAX).await.map_err(broken)?;
+        request.body_mut().keep(SIGNED_BYTES_MAX).await.map_err(broken)?;
         let is_empty = request.body().is_end_stream();
         whole = request.body().kept().cloned().or_else(|| is_empty.then(Bytes::new));
     }

@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 use super::fetched::Fetched;
 use super::google;
-use super::needles::{EXACT_OCTETS, NEEDLE_OCTETS_MIN};
+use super::needles::{EXACT_BYTES, NEEDLE_BYTES_MIN};
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
 use super::sigv4::{AccessKey, Scope, Signable, is_presigned, sign_request};
@@ -43,7 +43,7 @@ const STALE_READ: Duration = Duration::from_secs(5);
 /// Minimum time between two reloads of a value that servers reject.
 const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum bytes of a file with a credential.
-const FILE_OCTETS_MAX: u64 = 64 << 10;
+const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Time for which the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
 /// Maximum values of one rule whose encodings are kept in memory. A rule may have many values, because each identity has its own
@@ -488,14 +488,14 @@ impl Injection {
         if !self.may_echo {
             tracing::warn!(
                 credential = self.called(),
-                "the credential has fewer than {EXACT_OCTETS} bytes, so unrelated texts in responses may be masked: use a longer \
+                "the credential has fewer than {EXACT_BYTES} bytes, so unrelated texts in responses may be masked: use a longer \
                  credential"
             );
         }
     }
 
     /// Returns the value of the header field, the texts to redact in responses, and whether the secret has fewer than
-    /// [`EXACT_OCTETS`] bytes, so that unrelated texts may be masked.
+    /// [`EXACT_BYTES`] bytes, so that unrelated texts may be masked.
     fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = self.first(texts)?;
@@ -513,11 +513,11 @@ impl Injection {
             }
         };
         let mut needles = vec![secret, octets(&[password]), escaped(password)];
-        needles.retain(|needle| needle.len() >= NEEDLE_OCTETS_MIN);
+        needles.retain(|needle| needle.len() >= NEEDLE_BYTES_MIN);
         // Longer texts first, because they may contain shorter ones.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
-        Ok((value, needles, password.len() < EXACT_OCTETS))
+        Ok((value, needles, password.len() < EXACT_BYTES))
     }
 
     fn doubt(&self, digest: [u8; 32], secrets: Option<&dyn Secrets>) {
@@ -670,10 +670,10 @@ fn read_file(path: &Path) -> Result<Fetched, SecretUnavailable> {
     if about.permissions().mode() & 0o077 != 0 {
         return Err(failed("other users can read the file: run chmod 600".to_owned()));
     }
-    let mut text = Zeroizing::new(String::with_capacity(FILE_OCTETS_MAX as usize + 1));
-    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
-    if text.len() as u64 > FILE_OCTETS_MAX {
-        return Err(failed(format!("the file has more than {FILE_OCTETS_MAX} bytes")));
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("the file has more than {FILE_BYTES_MAX} bytes")));
     }
     let written = about.modified().ok().and_then(|at| Timestamp::try_from(at).ok());
     let values = vec![Secret::new(text.trim_end_matches(['\r', '\n']))];

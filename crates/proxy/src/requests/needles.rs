@@ -11,15 +11,15 @@ use zeroize::Zeroizing;
 /// Text that replaces redacted values.
 pub(super) const REDACTED: &str = "[redacted]";
 /// Minimum length of texts that are redacted in responses: shorter texts also occur in unrelated data.
-pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
+pub(super) const NEEDLE_BYTES_MIN: usize = 4;
 /// Values shorter than this are searched in responses in their exact case only, so that they match fewer unrelated texts.
-pub(super) const EXACT_OCTETS: usize = 8;
+pub(super) const EXACT_BYTES: usize = 8;
 /// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
 /// Minimum bytes of redacted values from client or server: shorter texts also occur in unrelated data.
-const OWN_OCTETS_MIN: usize = 8;
+const OWN_BYTES_MIN: usize = 8;
 /// Maximum bytes of an encoded character at the end of a truncated text.
-const SPELLING_OCTETS_MAX: usize = 24;
+const SPELLING_BYTES_MAX: usize = 24;
 /// Maximum backslashes before a character: for nested texts, four levels deep.
 const BACKSLASHES_MAX: usize = 16;
 /// Maximum concurrent positions of a match. Several positions are possible, because backslashes have several interpretations.
@@ -73,13 +73,13 @@ impl RedactionTexts {
     }
 
     fn add_plain(&mut self, text: &[u8]) {
-        if text.len() >= OWN_OCTETS_MIN && text != REDACTED.as_bytes() {
+        if text.len() >= OWN_BYTES_MIN && text != REDACTED.as_bytes() {
             self.put(text);
         }
     }
 
     fn put(&mut self, text: &[u8]) {
-        if text.len() < NEEDLE_OCTETS_MIN || self.all.iter().any(|one| one.as_slice() == text) {
+        if text.len() < NEEDLE_BYTES_MIN || self.all.iter().any(|one| one.as_slice() == text) {
             return;
         }
         match self.all.len() < NEEDLES_MAX {
@@ -193,7 +193,7 @@ impl Search<'_> {
                 return Err(TooLong);
             }
             if self.next.is_empty() {
-                let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
+                let least = if is_cut { 1 } else { NEEDLE_BYTES_MIN };
                 // The text ends before the needle does.
                 let is_end =
                     |from: &&usize| **from == text.len() || is_cut && may_begin_escape(&text[**from..]);
@@ -223,7 +223,7 @@ pub(super) fn character_of(octets: &[u8]) -> (usize, Option<char>) {
 }
 
 fn may_begin_escape(rest: &[u8]) -> bool {
-    rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
+    rest.len() < SPELLING_BYTES_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
 }
 
 /// Collects all ends of the character at `from`: literal, in upper or lower case unless `is_exact`, or escaped as in URLs, forms,

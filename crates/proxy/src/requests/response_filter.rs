@@ -48,7 +48,7 @@ pub(crate) fn make_searchable(headers: &mut HeaderMap) {
 
 /// Decoded bytes after which the task yields to other tasks. A response may be compressed by a factor of 1,000, and the search
 /// takes processor time.
-const TURN_OCTETS: usize = 64 << 10;
+const TURN_BYTES: usize = 64 << 10;
 
 /// The response has a content coding that cannot be searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -160,7 +160,7 @@ impl BodyFilter for ResponseFilter {
     }
 
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.decoded < TURN_OCTETS {
+        if self.decoded < TURN_BYTES {
             return Poll::Ready(());
         }
         self.decoded = 0;
@@ -226,11 +226,11 @@ mod tests {
 
     #[test]
     fn a_highly_compressed_body_is_searched_in_turns() {
-        const OCTETS: usize = 4 << 20;
+        const BYTES: usize = 4 << 20;
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-        gzip.write_all(&vec![b'&'; OCTETS]).unwrap();
+        gzip.write_all(&vec![b'&'; BYTES]).unwrap();
         let gzip = gzip.finish().unwrap();
-        assert!(gzip.len() < OCTETS / 900, "{}", gzip.len());
+        assert!(gzip.len() < BYTES / 900, "{}", gzip.len());
         let mut headers = HeaderMap::new();
         let mut filter = ResponseFilter::new(&[], SearchedValues::ByRule, &mut headers, true).unwrap();
         filter.decoder = Decoder::new(Coding::Gzip);
@@ -245,8 +245,8 @@ mod tests {
             }
             let Some(data) = filter.pull().unwrap() else { break };
             (turn, all) = (turn + data.len(), all + data.len());
-            assert!(turn <= 3 * TURN_OCTETS, "{turn}");
+            assert!(turn <= 3 * TURN_BYTES, "{turn}");
         }
-        assert!(all == OCTETS && turns > OCTETS / (3 * TURN_OCTETS), "{all} in {turns}");
+        assert!(all == BYTES && turns > BYTES / (3 * TURN_BYTES), "{all} in {turns}");
     }
 }

@@ -5,16 +5,16 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::needles::{
-    EXACT_OCTETS, NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex,
+    EXACT_BYTES, NEEDLE_BYTES_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex,
     spelled,
 };
 
 /// Maximum texts of one value. Each text has one bit in a 64-bit mask.
 const TEXTS_MAX: usize = 64;
 /// Maximum bytes of an escape sequence at the end of the known text.
-const ESCAPE_OCTETS_MAX: usize = 64;
+const ESCAPE_BYTES_MAX: usize = 64;
 /// Maximum bytes of an HTML reference: `&#x10ffff;`.
-const REFERENCE_OCTETS_MAX: usize = 10;
+const REFERENCE_BYTES_MAX: usize = 10;
 /// Number of comparisons that any search may make, even in a short text.
 const STEPS_FREE: u64 = 1 << 20;
 /// Number of additional comparisons permitted for each byte of the text. Usual texts need less than one per byte, fully escaped
@@ -91,7 +91,7 @@ impl ValueEncodings {
     pub(super) fn of<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256], plain: [0; 256] };
         for text in texts {
-            let is_exact = text.len() < EXACT_OCTETS;
+            let is_exact = text.len() < EXACT_BYTES;
             let mut put = |text: &[u8], has_breaks| spellings.put(text, has_breaks, is_exact);
             put(text, false);
             let mut hex = of_hex(text);
@@ -111,7 +111,7 @@ impl ValueEncodings {
 
     fn put(&mut self, text: &[u8], has_breaks: bool, is_exact: bool) {
         let is_known = self.all.iter().any(|one| *one.octets == text);
-        if text.len() < NEEDLE_OCTETS_MIN || is_known || self.all.len() == TEXTS_MAX {
+        if text.len() < NEEDLE_BYTES_MIN || is_known || self.all.len() == TEXTS_MAX {
             return;
         }
         let bit = 1 << self.all.len();
@@ -162,7 +162,7 @@ impl ValueEncodings {
                     Met::No => continue,
                     Met::Until(until) => until,
                     // A part of the value at the end, as in a truncated text.
-                    Met::Open(octets) if is_whole && octets < NEEDLE_OCTETS_MIN => continue,
+                    Met::Open(octets) if is_whole && octets < NEEDLE_BYTES_MIN => continue,
                     Met::Open(_) if is_whole => text.len(),
                     Met::Open(_) => return Ok(at),
                 };
@@ -176,7 +176,7 @@ impl ValueEncodings {
     /// Returns the texts that the escape sequence at the start of `rest` may begin. Without this filter, a text of escape
     /// characters would be compared with every value at every byte.
     fn escaped(&self, rest: &[u8]) -> u64 {
-        if rest.len() < ESCAPE_OCTETS_MAX {
+        if rest.len() < ESCAPE_BYTES_MAX {
             // The escape sequence may be incomplete, so any value may begin here.
             return u64::MAX;
         }
@@ -278,7 +278,7 @@ fn line_break(rest: &[u8]) -> usize {
 
 /// Returns whether `rest`, the end of the known text, may be the beginning of an encoding of `octets`.
 fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
-    let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_OCTETS_MAX && rest.iter().all(of);
+    let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_BYTES_MAX && rest.iter().all(of);
     match rest.first() {
         None => true,
         Some(b'%') => is_all(|octet| octet.is_ascii_hexdigit() || *octet == b'%'),
@@ -286,7 +286,7 @@ fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
             is_all(|octet| octet.is_ascii_hexdigit() || matches!(octet, b'\\' | b'u' | b'U' | b'x' | b'X'))
         }
         Some(b'&') => {
-            rest.len() < REFERENCE_OCTETS_MAX
+            rest.len() < REFERENCE_BYTES_MAX
                 && rest[1..].iter().all(|octet| octet.is_ascii_alphanumeric() || *octet == b'#')
         }
         Some(b'\r') => rest.len() == 1,
@@ -390,13 +390,13 @@ mod tests {
         let url = secret.bytes().map(|octet| format!("%{octet:02x}")).collect::<String>();
         let (nested, again) = (json.replace('\\', "\\\\"), url.replace('%', "%25"));
         for spelled in [secret, &json, &nested, &html, &url, &again] {
-            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_OCTETS_MAX));
+            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_BYTES_MAX));
             let found = searched(&spellings, text.as_bytes(), false).1;
             assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");
         }
         for (secret, spelled) in [("\\hunter", "\\\\hunter"), ("<hunter", "&lt;hunter"), ("\tabc", "\\tabc")]
         {
-            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_OCTETS_MAX));
+            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_BYTES_MAX));
             let found = searched(&self::spellings(secret), text.as_bytes(), false).1;
             assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");
         }

@@ -144,10 +144,10 @@ async fn new_names_of_one_client_are_limited() {
 async fn many_names_of_one_client_use_bounded_minting_and_memory() {
     const NAMES: u64 = 100_000;
     const BURST: u32 = 2_000;
-    const OCTETS_MAX: u64 = 512 << 10;
+    const BYTES_MAX: u64 = 512 << 10;
     let (authority, _) = authority();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
-    let store = CertificateStore::new(OCTETS_MAX, NewNameLimit::new(1, BURST));
+    let store = CertificateStore::new(BYTES_MAX, NewNameLimit::new(1, BURST));
     let id = |number: u64| LeafId {
         name: HostOrIp::parse(&format!("host{number}.example")).unwrap(),
         authority: x509::Fingerprint::of(b"one"),
@@ -173,7 +173,7 @@ async fn many_names_of_one_client_use_bounded_minting_and_memory() {
     assert!((u64::from(BURST)..in_an_hour).contains(&counts.minted), "{counts:?}");
     let held = (0..in_an_hour).filter_map(|number| store.held(&id(number)));
     let octets: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
-    assert!(octets as u64 <= OCTETS_MAX && !store.is_empty(), "{octets} octets of {}", store.len());
+    assert!(octets as u64 <= BYTES_MAX && !store.is_empty(), "{octets} octets of {}", store.len());
     fetch([10, 0, 0, 2], NAMES).await.expect("another client has its own");
 }
 

@@ -28,7 +28,7 @@ pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
 pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Longest response in bytes that is read with high concurrency. Public partitioned CRLs are smaller.
-const SMALL_OCTETS: usize = 1024 * 1024;
+const SMALL_BYTES: usize = 1024 * 1024;
 /// Maximum small responses in memory at a time: 32 MB in total.
 const SMALL_IN_FLIGHT: usize = 32;
 /// Timeout of a small response, including the connection.
@@ -135,7 +135,7 @@ async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &st
     let most = fetcher.list_octets_max;
     let small = {
         let _permit = fetcher.permits.small.acquire().await;
-        get(fetcher, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, RedirectPolicy::Redirects).await
+        get(fetcher, url, conditions, SMALL_BYTES.min(most), SMALL_LIMIT, RedirectPolicy::Redirects).await
     };
     match small {
         Err(Cause::TooLarge { limit }) if limit < most => {

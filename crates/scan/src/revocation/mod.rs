@@ -47,9 +47,9 @@ const URLS_TRIED_MAX: usize = 4;
 /// delays only the checks that need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
 /// Maximum memory for cached OCSP responses and failures in bytes: about 50,000 entries.
-const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
+const ANSWERS_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Approximate bytes of a cached OCSP response or failure, in addition to its URL and serial number.
-const ENTRY_OCTETS: usize = 512;
+const ENTRY_BYTES: usize = 512;
 
 /// Options of revocation checks: OCSP, time limit, and limits of size and memory.
 #[derive(Clone, Copy, Debug)]
@@ -127,18 +127,18 @@ impl RevocationChecker {
     #[must_use]
     pub fn new(http: Client, options: RevocationOptions) -> Self {
         let weigh = |key: &CrlCacheKey, outcome: &Result<Arc<List>, Cause>| {
-            let octets = outcome.as_ref().map_or(ENTRY_OCTETS, |list| list.octets());
+            let octets = outcome.as_ref().map_or(ENTRY_BYTES, |list| list.octets());
             u32::try_from(key.url.len() + octets).unwrap_or(u32::MAX)
         };
         let weigh_answer = |key: &OcspCacheKey, _: &Result<OcspAnswer, Cause>| {
-            let octets = key.url.len() + key.serial.content().len() + ENTRY_OCTETS;
+            let octets = key.url.len() + key.serial.content().len() + ENTRY_BYTES;
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         let list_octets_max = options.list_octets_max.min(Crl::DER_MAX);
         Self(Arc::new(Caches {
             fetcher: Arc::new(Fetcher::new(http, list_octets_max)),
             lists: Cache::with_weight_max(options.memory_octets_max, weigh),
-            answers: Cache::with_weight_max(ANSWERS_OCTETS_MAX, weigh_answer),
+            answers: Cache::with_weight_max(ANSWERS_BYTES_MAX, weigh_answer),
             options: RevocationOptions { list_octets_max, ..options },
         }))
     }

@@ -77,7 +77,7 @@ pub enum Failure {
     /// The peer speaks another protocol, possibly the guessed one.
     #[error("the peer does not speak TLS ({})", guess.unwrap_or("unknown protocol"))]
     NotTls {
-        /// The first bytes, up to [`super::limits::FIRST_OCTETS_MAX`].
+        /// The first bytes, up to [`super::limits::FIRST_BYTES_MAX`].
         first: Vec<u8>,
         /// Name of the protocol that the peer probably speaks.
         guess: Option<&'static str>,

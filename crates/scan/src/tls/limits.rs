@@ -18,7 +18,7 @@ pub const RECORDS_MAX: usize = 16_384;
 /// Maximum number of records without progress (empty records, warnings, ChangeCipherSpec, heartbeats): the limit of OpenSSL.
 pub const IDLE_RECORDS_MAX: usize = 32;
 /// Stored bytes of a response that is not TLS: the first line of a banner.
-pub const FIRST_OCTETS_MAX: usize = 64;
+pub const FIRST_BYTES_MAX: usize = 64;
 /// Longest cookie in bytes, which the second ClientHello repeats (RFC 8446 section 4.2.2 allows 2^16-1; real cookies contain a hash
 /// and a MAC).
 pub const COOKIE_MAX: usize = 4_096;

@@ -6,7 +6,7 @@ use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 
 use super::Failure;
 use super::cursor::put_u16;
-use super::limits::{FIRST_OCTETS_MAX, IDLE_RECORDS_MAX, PROTECTED_RECORD_MAX, RECORD_MAX, RECORDS_MAX};
+use super::limits::{FIRST_BYTES_MAX, IDLE_RECORDS_MAX, PROTECTED_RECORD_MAX, RECORD_MAX, RECORDS_MAX};
 
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
@@ -114,7 +114,7 @@ impl RecordReader {
         if let [0x80..=0xff, _, 4 | 0, ..] = first {
             return Failure::Ssl2;
         }
-        Failure::NotTls { first: first[..first.len().min(FIRST_OCTETS_MAX)].to_vec(), guess: guess(first) }
+        Failure::NotTls { first: first[..first.len().min(FIRST_BYTES_MAX)].to_vec(), guess: guess(first) }
     }
 }
 

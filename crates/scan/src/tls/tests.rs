@@ -334,7 +334,7 @@ fn non_tls_servers_are_recognized() {
     let Step::Failed(Failure::NotTls { first, .. }) = handshake.receive(&banner) else {
         panic!("not recognised");
     };
-    assert_eq!(first.len(), limits::FIRST_OCTETS_MAX);
+    assert_eq!(first.len(), limits::FIRST_BYTES_MAX);
 }
 
 fn not_tls(first: &[u8], guess: Option<&'static str>) -> Failure {

@@ -12,7 +12,7 @@ mod wraps;
 
 pub use changes::take_changes;
 pub use nodes::{
-    KEM_OCTETS, NewStatement, NodeFilter, NodeRetirement, NodeRow, insert_node, is_node_taken, live_nodes,
+    KEM_BYTES, NewStatement, NodeFilter, NodeRetirement, NodeRow, insert_node, is_node_taken, live_nodes,
     mistrust_node, node_certified, put_statements, retire_node, set_node_address, sign_nodes_of_site,
 };
 pub use policies::{

@@ -7,7 +7,7 @@ use super::handle::Places;
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Bytes of a node's KEM public key (X-Wing, draft-connolly-cfrg-xwing-kem).
-pub const KEM_OCTETS: usize = 1_216;
+pub const KEM_BYTES: usize = 1_216;
 
 /// A node as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]

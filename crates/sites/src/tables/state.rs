@@ -77,7 +77,7 @@ pub struct KeyStateChanges {
 
 /// Maximum bytes of texts and sealed data in a page. As JSON with base64 these are at most 6 MB; nodes accept 8 MiB. A single
 /// larger change is sent alone.
-const PAGE_OCTETS_MAX: usize = 3 * 1_024 * 1_024;
+const PAGE_BYTES_MAX: usize = 3 * 1_024 * 1_024;
 
 pub(super) const POLICIES: &str = "-- key_state_policies
 SELECT uuid, name, formula, generation, COALESCE(removed_at, 0), changed FROM key_policies
@@ -112,7 +112,7 @@ impl KeyStateChanges {
         for (changed, more) in changes {
             octets += more;
             match end {
-                Some(end) if octets > PAGE_OCTETS_MAX => return end,
+                Some(end) if octets > PAGE_BYTES_MAX => return end,
                 _ => end = Some(changed),
             }
         }

@@ -283,7 +283,7 @@ struct Header {
 
 impl Header {
     /// Maximum bytes of an element's length field. Four bytes allow 4 GiB, far more than any supported document.
-    const LENGTH_OCTETS_MAX: usize = 4;
+    const LENGTH_BYTES_MAX: usize = 4;
 
     fn read(der: &[u8]) -> Result<Self, DerError> {
         let (&tag, &first) = match der {
@@ -298,7 +298,7 @@ impl Header {
         if count == 0 {
             return Err(DerError::Indefinite);
         }
-        if count > Self::LENGTH_OCTETS_MAX {
+        if count > Self::LENGTH_BYTES_MAX {
             return Err(DerError::Truncated);
         }
         let octets = der.get(2..2 + count).ok_or(DerError::Truncated)?;

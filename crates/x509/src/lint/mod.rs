@@ -125,9 +125,9 @@ fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
 }
 
 fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
-    const OCTETS_MAX: usize = 20;
+    const BYTES_MAX: usize = 20;
     /// Minimum bytes of a serial number. A random 64-bit number has fewer bytes only once in 65,536 times.
-    const OCTETS_MIN: usize = 7;
+    const BYTES_MIN: usize = 7;
     let serial = &certificate.serial;
     let zeros = serial.content().iter().take_while(|&&b| b == 0).count();
     let octets = serial.content().len() - zeros;
@@ -135,9 +135,9 @@ fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findi
         findings.add(&SERIAL_ZERO, "serial number 0");
     } else if serial.is_negative() {
         findings.add(&SERIAL_NEGATIVE, format!("serial number {serial} in two's complement"));
-    } else if octets > OCTETS_MAX {
+    } else if octets > BYTES_MAX {
         findings.add(&SERIAL_TOO_LONG, format!("serial number of {octets} bytes"));
-    } else if octets < OCTETS_MIN && (context.leaf || !certificate.is_self_issued()) {
+    } else if octets < BYTES_MIN && (context.leaf || !certificate.is_self_issued()) {
         findings.add(&SERIAL_SHORT, format!("serial number {serial}"));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
         _ => cli::exit::print(&text(&tree, Paint(args.color.applies_to_stdout()), width()))?,
     }
     if tree.more {
-        eprintln!("there are more: each service returns the newest {}", traces::TOLD_MAX);
+        eprintln!("there are more: each service returns the newest {}", traces::TRACES_FOUND_MAX);
     }
     Ok(exit)
 }

@@ -28,14 +28,14 @@ use super::record::{End, FORMAT, Grant, Line, Record, RecordVersion, parse_credh
 use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, lookup, names_and_ancestors};
 use super::store::{CERTIFICATES, DATA, LOOKUP};
 use super::transfer::{FailureLine, Progress, failures};
-use super::value::VALUE_OCTETS_MAX;
+use super::value::VALUE_BYTES_MAX;
 use crate::connection::{Client, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
 /// Maximum bytes of a line of an export: a value in JSON, with every version.
-const LINE_MAX: u64 = 64 * VALUE_OCTETS_MAX;
+const LINE_MAX: u64 = 64 * VALUE_BYTES_MAX;
 /// Maximum bytes of a file of CredHub's client, which is read as a whole.
-const PLAIN_MAX: u64 = 256 * VALUE_OCTETS_MAX;
+const PLAIN_MAX: u64 = 256 * VALUE_BYTES_MAX;
 
 /// Arguments of `bulla credential import`.
 #[derive(Args, Debug)]

@@ -12,23 +12,23 @@ use crate::exit::{Exit, Outcome, Problem};
 use crate::format::Format;
 
 /// Maximum bytes of a value, as on the server.
-pub(super) const VALUE_OCTETS_MAX: u64 = 1 << 20;
+pub(super) const VALUE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a file, or standard input for `-`, up to the maximum size of a value.
 pub(super) fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     let read = if path.as_os_str() == "-" {
-        std::io::stdin().take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text)
+        std::io::stdin().take(VALUE_BYTES_MAX + 1).read_to_string(&mut text)
     } else {
         let file = std::fs::File::open(path);
-        file.and_then(|file| file.take(VALUE_OCTETS_MAX + 1).read_to_string(&mut text))
+        file.and_then(|file| file.take(VALUE_BYTES_MAX + 1).read_to_string(&mut text))
     };
     let length = read.map_err(|error| {
         Problem::usage(format_args!("cannot read {}: {error}", path.display()))
             .hint("give --file, or the value on standard input")
     })?;
-    if length as u64 > VALUE_OCTETS_MAX {
-        return Err(Problem::usage(format_args!("the value has more than {VALUE_OCTETS_MAX} bytes"))
+    if length as u64 > VALUE_BYTES_MAX {
+        return Err(Problem::usage(format_args!("the value has more than {VALUE_BYTES_MAX} bytes"))
             .hint("store large data elsewhere, and only its key here"));
     }
     Ok(text)

@@ -22,12 +22,12 @@ use crate::state::Component;
 /// Maximum certificates in one batch.
 const BATCH_MAX: usize = 1_000;
 /// Maximum bytes of a batch's body: a few kilobytes for each certificate.
-const BATCH_OCTETS_MAX: usize = 8 << 20;
+const BATCH_BYTES_MAX: usize = 8 << 20;
 
 pub(super) fn routes() -> Api {
     Api::area("certificates")
         .route(
-            Access::needs(Permission::CertificateRequest).scoped().body_max(BATCH_OCTETS_MAX),
+            Access::needs(Permission::CertificateRequest).scoped().body_max(BATCH_BYTES_MAX),
             routes!(create_batch),
         )
         .route(Permission::CertificateRenew, routes!(renew))

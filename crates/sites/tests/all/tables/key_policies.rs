@@ -1,7 +1,7 @@
 //! Policies, their generations and wraps, and the keys sealed to them.
 
 use sites::tables::{
-    GenerationRow, KEM_OCTETS, KeyStateChanges, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
+    GenerationRow, KEM_BYTES, KeyStateChanges, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
     PolicyRow, ResealedKey, SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys,
     insert_policy, is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy,
     reseal_keys, retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key,
@@ -22,7 +22,7 @@ macro_rules! write {
 }
 
 fn generation(policy: Uuid, number: u32) -> GenerationRow {
-    let public = vec![number as u8; KEM_OCTETS];
+    let public = vec![number as u8; KEM_BYTES];
     GenerationRow { id: Uuid::now_v7(), policy, generation: number, public, created_at_us: NOW }
 }
 
@@ -373,11 +373,11 @@ pub(crate) async fn node_reads_each_change_once_and_in_order(world: World) {
 }
 
 pub(crate) async fn state_pages_for_a_node_are_limited_in_bytes(world: World) {
-    const OCTETS: usize = 1 << 20;
+    const BYTES: usize = 1 << 20;
     const PAGE: usize = 3 << 20;
     let store = &world.store;
     let policy = enter_policy(store, "eu").await.unwrap();
-    for (number, octets) in [(1, OCTETS), (2, OCTETS), (3, OCTETS), (4, 4 * OCTETS), (5, 10)] {
+    for (number, octets) in [(1, BYTES), (2, BYTES), (3, BYTES), (4, 4 * BYTES), (5, 10)] {
         let key = sealed_key(number, &policy, 1);
         let blob = vec![number; octets];
         assert_eq!(write!(store, |tx| put_sealed_key(tx, &key, &blob)), SealedPut::Stored);

@@ -1,7 +1,7 @@
 //! Sites, node tokens, nodes, and their presence.
 
 use sites::tables::{
-    KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRetirement, NodeRow, NodeTokenRow, SiteRow,
+    KEM_BYTES, NewStatement, NodeFilter, NodeLease, NodeRetirement, NodeRow, NodeTokenRow, SiteRow,
     delete_site, flip_nodes, insert_node, insert_node_token, insert_site, is_node_taken, live_nodes,
     lock_site, mistrust_node, node_certified, node_token, put_leases, put_statements, retire_node,
     set_node_address, sign_nodes_of_site, take_changes, update_site, use_node_token,
@@ -34,7 +34,7 @@ pub(crate) fn node(name: &str, key: u8, site: &SiteRow) -> NodeRow {
         site_attributes: site.attributes.clone(),
         attributes: "{}".to_owned(),
         address: format!("{name}.example:2410"),
-        kem: vec![key; KEM_OCTETS],
+        kem: vec![key; KEM_BYTES],
         spki_sha256: [key; 32],
         not_after_us: NOW,
         statement: "{}".to_owned(),

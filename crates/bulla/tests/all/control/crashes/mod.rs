@@ -63,7 +63,7 @@ pub(crate) struct Shim {
 impl Shim {
     const LIBRARY: &str = "crashes.so";
     const PAGE: &str = "crashes.page";
-    const PAGE_OCTETS: u64 = 4_096;
+    const PAGE_BYTES: u64 = 4_096;
 
     fn new(folder: &Path) -> Self {
         // Paths of open files have no symbolic links.
@@ -77,7 +77,7 @@ impl Shim {
         assert!(output.status.success(), "cc: {}", describe(&output));
         let page =
             File::options().read(true).write(true).create_new(true).open(folder.join(Self::PAGE)).unwrap();
-        page.set_len(Self::PAGE_OCTETS).unwrap();
+        page.set_len(Self::PAGE_BYTES).unwrap();
         Self { folder, page: Arc::new(page) }
     }
 
