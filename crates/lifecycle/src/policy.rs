@@ -9,7 +9,7 @@ pub use store::states::PolicySeverity as Severity;
 use x509::GeneralName;
 
 use crate::managed::{BadRequest, ManagedCertificate};
-use crate::renewal::{BadRule, Lead, RenewalRule};
+use crate::renewal::{BadRule, Lead, RenewalRule, SECOND_US};
 
 /// Maximum policies of an installation. Each certificate is checked against all policies that apply to it.
 pub const POLICIES_MAX: usize = 500;
@@ -356,13 +356,14 @@ fn lead_violation(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) 
     if !renewal.auto_renew {
         return Some("automatic renewal is disabled".to_owned());
     }
-    let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
-    let lead = match renewal.renew_before {
-        Lead::Days(days) => i64::from(days) * 86_400,
-        Lead::Hours(hours) => i64::from(hours) * 3_600,
-        // Before the first version, the requested lifetime is the best estimate.
-        Lead::Fraction(part) => (life.or(of.options.lifetime_seconds)? as f64 * part) as i64,
+    // Before the first version, the requested lifetime is the best estimate.
+    let life_us = match (of.current, of.options.lifetime_seconds, renewal.renew_before) {
+        (Some(version), ..) => version.not_after_us - version.not_before_us,
+        (None, Some(seconds), _) => seconds.saturating_mul(SECOND_US),
+        (None, None, Lead::Fraction(_)) => return None,
+        (None, None, Lead::Days(_) | Lead::Hours(_)) => i64::MAX,
     };
+    let lead = renewal.renew_before.within_us(life_us) / SECOND_US;
     (lead < seconds).then(|| format!("renewal starts {lead} s before expiry, less than {seconds} s"))
 }
 
@@ -488,6 +489,12 @@ mod tests {
         let set = PolicySet::default();
         let rule = set.renewal_rule(&by_hand, None);
         assert!(broken(&PolicyRequirement::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
+        // The renewal of a lifetime of 30 days starts after a quarter of it, even with a lead of 30 days.
+        let rule = RenewalRule { renew_before: Lead::Days(30), ..RenewalRule::default() };
+        assert_eq!(
+            broken(&PolicyRequirement::RenewalLead { seconds: 29 * DAY }, &living(30), &rule).as_deref(),
+            Some("renewal starts 1944000 s before expiry, less than 2505600 s")
+        );
     }
 
     #[test]

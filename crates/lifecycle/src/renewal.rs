@@ -25,7 +25,7 @@ pub const LEAD_FRACTION_MAX: f64 = 0.75;
 /// Number of days in which the next maintenance window is searched: a weekly window opens within eight days.
 const WINDOW_DAYS_MAX: i64 = 9;
 
-const SECOND_US: i64 = 1_000_000;
+pub(crate) const SECOND_US: i64 = 1_000_000;
 
 /// Validity period of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,6 +61,20 @@ pub enum Lead {
     Hours(u32),
     /// Time before expiry as a fraction of the lifetime, 0 to 1.
     Fraction(f64),
+}
+
+impl Lead {
+    /// Returns the lead for a lifetime of `life_us`, both in µs: at least [`patience::min_lead_us`], at most [`LEAD_FRACTION_MAX`] of
+    /// the lifetime.
+    pub(crate) fn within_us(self, life_us: i64) -> i64 {
+        let configured = match self {
+            Self::Days(days) => i64::from(days) * 86_400 * SECOND_US,
+            Self::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
+            Self::Fraction(fraction) => share(life_us, fraction.clamp(0.0, 1.0)),
+        };
+        let least = patience::min_lead_us(life_us);
+        configured.clamp(least, share(life_us, LEAD_FRACTION_MAX).max(least))
+    }
 }
 
 /// Renewal settings of a policy or a certificate: lead before expiry, maintenance windows, and the use of ARI.
@@ -206,15 +220,8 @@ pub fn due(
 
 fn renewal_due_by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
     let length = life.length_us();
-    let asked = match lead {
-        Lead::Days(days) => i64::from(days) * 86_400 * SECOND_US,
-        Lead::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
-        Lead::Fraction(fraction) => share(length, fraction.clamp(0.0, 1.0)),
-    };
-    let least = patience::min_lead_us(length);
-    let most = share(length, LEAD_FRACTION_MAX).max(least);
     let spread = share(share(length, SPREAD_FRACTION), position(id));
-    life.not_after_us - asked.clamp(least, most) - spread
+    life.not_after_us - lead.within_us(length) - spread
 }
 
 /// Returns the fraction `part` (0 to 1) of `whole`.
