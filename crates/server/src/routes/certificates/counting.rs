@@ -3,7 +3,7 @@
 //! The database counts for callers that see everything. For all others each row is compared with the caller's grants and the
 //! ownership of teams, as in the listing. A count therefore reveals nothing about certificates of other teams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use api::listing::TotalView;
 use authority::Authority;
@@ -23,8 +23,8 @@ const LOOKED_MAX: usize = 5_000;
 const AT_ONCE: usize = 1_000;
 /// Maximum lifetime of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081): 47 days.
 const SHORT_SECONDS: i64 = 47 * 86_400;
-/// Maximum profiles whose lifetimes are compared.
-const PROFILES_MAX: usize = 500;
+/// Maximum profiles that one SQL statement reads.
+const PROFILES_AT_ONCE: usize = 500;
 /// Maximum groups in a response.
 const GROUPS_MAX: usize = 1_000;
 
@@ -43,17 +43,26 @@ pub(super) async fn total(
     Ok(TotalView { value, exact })
 }
 
-/// Returns the number of certificates whose profile issues for at most [`SHORT_SECONDS`]. Compares at most [`PROFILES_MAX`]
-/// profiles; certificates of further profiles are not counted.
+/// Returns the number of certificates whose profile issues for at most [`SHORT_SECONDS`].
 pub(super) async fn short_lived(lifecycle: &Lifecycle, authority: &Authority) -> Result<u64, Problem> {
-    let profiles = authority.profiles(None, PROFILES_MAX).await?;
-    let groups = lifecycle.groups(GroupBy::Profile, &ManagedFilter::default()).await?;
-    let is_short = |name: &str| {
-        let found = profiles.rows.iter().find(|record| record.profile.name == name);
-        found.is_some_and(|record| record.profile.validity.default_seconds <= SHORT_SECONDS)
-    };
-    let short = groups.groups.iter().filter(|group| group.value.as_deref().is_some_and(is_short));
-    Ok(short.map(|group| group.count).sum())
+    let short = short_lived_profiles(authority).await?;
+    let groups = lifecycle.groups(GroupBy::Profile, &ManagedFilter::default()).await?.groups;
+    let is_short = |group: &&GroupTotal| group.value.as_ref().is_some_and(|name| short.contains(name));
+    Ok(groups.iter().filter(is_short).map(|group| group.count).sum())
+}
+
+async fn short_lived_profiles(authority: &Authority) -> Result<HashSet<String>, Problem> {
+    let (mut names, mut after) = (HashSet::new(), None);
+    loop {
+        let page = authority.profiles(after.as_ref(), PROFILES_AT_ONCE).await?;
+        let profiles = page.rows.into_iter().map(|record| record.profile);
+        let short = profiles.filter(|profile| profile.validity.default_seconds <= SHORT_SECONDS);
+        names.extend(short.map(|profile| profile.name.clone()));
+        after = page.next;
+        if after.is_none() {
+            return Ok(names);
+        }
+    }
 }
 
 /// Counts the certificates that match `filter` and that the caller may read, grouped by `by`.
