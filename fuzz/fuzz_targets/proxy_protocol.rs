@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use inbound::proxy_protocol::{HEAD_BYTES, REST_MAX, Statement, parse, rest_length};
+use inbound::proxy_protocol::{HEAD_BYTES, ProxiedClient, REST_MAX, parse, rest_length};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|octets: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|octets: &[u8]| {
     };
     assert!(length <= REST_MAX);
     let Some(rest) = rest.get(..length) else { return };
-    if let Ok(Statement::Client(client)) = parse(head, rest) {
+    if let Ok(ProxiedClient::Client(client)) = parse(head, rest) {
         let address = match client.ip() {
             IpAddr::V4(address) if head[13] == 0x11 => address.octets().to_vec(),
             IpAddr::V4(address) => address.to_ipv6_mapped().octets().to_vec(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::authority::keystore::KeyStore;
-use enrollment::{Certify, CertifyError, IdentityHasher, TOKENS_KEPT_US, TrustAnchors};
+use enrollment::{Certify, CertifyError, IdentityHasher, TOKEN_RETENTION_US, TrustAnchors};
 use futures_util::FutureExt;
 use serde_json::json;
 use shared::Shared;
@@ -150,7 +150,7 @@ impl Agents {
                 _ = looks.tick() => self.poll_for_work().await,
                 _ = writes.tick() => self.store_last_seen().await,
                 _ = purges.tick() => {
-                    tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
+                    tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKEN_RETENTION_US).await.map(drop)
                 }
             };
             if let Err(error) = result {
@@ -180,10 +180,12 @@ impl Agents {
         let work = seen.clone();
         let written = self
             .store()
-            .write("agents_seen", move |tx| async move { tables::agents_seen(tx, &work).await }.boxed())
+            .write("agents_seen", move |tx| {
+                async move { tables::set_agents_last_seen(tx, &work).await }.boxed()
+            })
             .await;
         if written.is_err() {
-            self.0.presence.give_back(seen);
+            self.0.presence.requeue(seen);
         }
         written
     }

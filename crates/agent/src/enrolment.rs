@@ -1,6 +1,6 @@
 //! Enrolment of a host as an agent: a single-use token, a key generated on the host, a certificate from the server.
 
-use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
+use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, suffixed_name};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{AccessChange, AuditEvent, Cursor, NewIdentity, Page, StoreError, Tx};
@@ -136,12 +136,12 @@ impl Agents {
     pub async fn enroll(&self, request: &Enrolment) -> Result<Enrolled, EnrolError> {
         let key = ProvedKey::from_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
         let hash = hash_of(&request.token);
-        let agent = match self.again(&hash, &key.sha256).await? {
+        let agent = match self.enrolled_agent(&hash, &key.sha256).await? {
             Some(agent) => agent,
             None => self.enter(request, hash, key.sha256).await?,
         };
-        let once = key.idempotency_key(KIND, agent.id);
-        self.certificate_for(&agent, key.spki, once).await.map_err(EnrolError::from)
+        let idempotency_key = key.idempotency_key(KIND, agent.id);
+        self.certificate_for(&agent, key.spki, idempotency_key).await.map_err(EnrolError::from)
     }
 
     /// Issues the next certificate of an agent, for the same key.
@@ -159,8 +159,8 @@ impl Agents {
             return Err(AgentError::OtherKey.into());
         }
         // The current certificate's expiry identifies this renewal: a repeated request gets the same certificate.
-        let once = format!("agent:{agent}:renew:{}", row.not_after_us);
-        self.certificate_for(&row, key.spki, once).await.map_err(EnrolError::from)
+        let idempotency_key = format!("agent:{agent}:renew:{}", row.not_after_us);
+        self.certificate_for(&row, key.spki, idempotency_key).await.map_err(EnrolError::from)
     }
 
     async fn certificate_for(
@@ -174,7 +174,7 @@ impl Agents {
         let (id, key, until) = (agent.id, agent.spki_sha256, certified.not_after_us);
         self.store()
             .write("agent_certified", move |tx| {
-                async move { tables::agent_certified(tx, id, &key, until).await }.boxed()
+                async move { tables::set_agent_certificate(tx, id, &key, until).await }.boxed()
             })
             .await?;
         Ok(Enrolled {
@@ -186,7 +186,11 @@ impl Agents {
     }
 
     /// Returns the agent that was already enrolled with this token and key.
-    async fn again(&self, hash: &[u8; 32], spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
+    async fn enrolled_agent(
+        &self,
+        hash: &[u8; 32],
+        spki_sha256: &[u8; 32],
+    ) -> Result<Option<AgentRow>, StoreError> {
         let Some(agent) = tables::Agents::of(self.store()).of_key(spki_sha256).await? else {
             return Ok(None);
         };
@@ -203,11 +207,12 @@ impl Agents {
         let now = self.now_us();
         let id = Uuid::now_v7();
         let facts = stored(request.facts.clone());
-        let wished = request.name.clone().unwrap_or_else(|| facts.hostname.clone());
-        let wished = if check_name(&wished).is_ok() { wished } else { format!("agent-{id}") };
+        let requested_name = request.name.clone().unwrap_or_else(|| facts.hostname.clone());
+        let requested_name =
+            if check_name(&requested_name).is_ok() { requested_name } else { format!("agent-{id}") };
         let mut row = AgentRow {
             id,
-            name: wished,
+            name: requested_name,
             labels: "{}".to_owned(),
             spki_sha256,
             not_after_us: now,
@@ -228,7 +233,7 @@ impl Agents {
             match entered {
                 Entered::Done(labels) => return Ok(AgentRow { labels, ..row }),
                 Entered::BadToken => return Err(EnrolError::Token),
-                Entered::Taken => row.name = other_name(&row.name, id),
+                Entered::Taken => row.name = suffixed_name(&row.name, id),
             }
         }
         Err(AgentError::NameTaken(row.name).into())

@@ -60,7 +60,7 @@ impl Presence {
     }
 
     /// Puts contacts back after a failed write, to be written later. A newer contact of the same agent takes precedence.
-    pub(super) fn give_back(&self, seen: Vec<Contact>) {
+    pub(super) fn requeue(&self, seen: Vec<Contact>) {
         let mut state = self.0.lock();
         for (agent, at, facts) in seen {
             state.written.remove(&agent);
@@ -127,9 +127,9 @@ mod tests {
         let agent = Uuid::now_v7();
         presence.seen(agent, 0, facts("1"));
         let seen = presence.take();
-        presence.give_back(seen.clone());
+        presence.requeue(seen.clone());
         assert_eq!(presence.take(), seen);
-        presence.give_back(seen);
+        presence.requeue(seen);
         presence.seen(agent, 9, facts("1"));
         assert_eq!(presence.take()[0].1, 9, "the newer one");
     }

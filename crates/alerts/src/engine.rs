@@ -57,9 +57,9 @@ const WAIT_MAX_US: i64 = 4 * 3_600_000_000;
 /// Pause between rounds when no work is due.
 const PAUSE: Duration = Duration::from_secs(2);
 
-const SORT_RULE: &str = "rule";
-const SORT_SILENCE: &str = "silence";
-const SORT_SETTINGS: &str = "settings";
+const KIND_RULE: &str = "rule";
+const KIND_SILENCE: &str = "silence";
+const KIND_SETTINGS: &str = "settings";
 
 /// Options of the alert engine: the server's external URL.
 #[derive(Clone, Debug, Default)]
@@ -232,8 +232,8 @@ impl Alerts {
         let store = &self.0.store;
         let channels = tables::Alerts::of(store).channels().await?;
         Ok(Plan {
-            rules: documents(store, SORT_RULE).await?,
-            silences: documents(store, SORT_SILENCE).await?,
+            rules: documents(store, KIND_RULE).await?,
+            silences: documents(store, KIND_SILENCE).await?,
             settings: self.settings().await?,
             channels: channels.into_iter().map(|channel| (channel.name, channel.id)).collect(),
         })
@@ -245,7 +245,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let place = self.0.store.outbox_place(CONSUMER).await?;
+        let place = self.0.store.outbox_position(CONSUMER).await?;
         let events = self.0.store.outbox_after(place, BATCH).await?;
         let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
         report.events += events.len() as u64;
@@ -419,16 +419,18 @@ impl Alerts {
         now_us: i64,
     ) -> Result<(), ChannelError> {
         let Some((row, config)) = channel else {
-            return Err(ChannelError::wrong("the channel was deleted: choose another channel in the rule"));
+            return Err(ChannelError::permanent(
+                "the channel was deleted: choose another channel in the rule",
+            ));
         };
         if !row.enabled {
-            return Err(ChannelError::wrong(format_args!(
+            return Err(ChannelError::permanent(format_args!(
                 "channel {} is disabled: enable the channel and requeue the message",
                 row.name
             )));
         }
         let Some(config) = config else {
-            return Err(ChannelError::wrong(format_args!(
+            return Err(ChannelError::permanent(format_args!(
                 "the configuration of channel {} cannot be decrypted: set the configuration again",
                 row.name
             )));
@@ -541,11 +543,11 @@ impl Alerts {
             note(self.0.clock.now_us(), actor, "channel.delete", format!("channel/{id}"), Value::Null);
         let write = self.0.store.write("alert_channel_delete", move |tx| {
             async move {
-                let there = rows::delete_alert_channel(tx, id).await?;
-                if there {
+                let existed = rows::delete_alert_channel(tx, id).await?;
+                if existed {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(there)
+                Ok(existed)
             }
             .boxed()
         });
@@ -572,7 +574,7 @@ impl Alerts {
     /// Database errors.
     #[crate::boxed]
     pub async fn settings(&self) -> Result<Settings, AlertError> {
-        let all: Vec<(Uuid, Settings)> = documents(&self.0.store, SORT_SETTINGS).await?;
+        let all: Vec<(Uuid, Settings)> = documents(&self.0.store, KIND_SETTINGS).await?;
         Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
     }
 
@@ -584,7 +586,7 @@ impl Alerts {
     #[crate::boxed]
     pub async fn put_settings(&self, settings: Settings, actor: &str) -> Result<(), AlertError> {
         settings.check().map_err(AlertError::Invalid)?;
-        self.put_document(SORT_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
+        self.put_document(KIND_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
     }
 
     /// Returns the stored rules, sorted by name.
@@ -593,7 +595,7 @@ impl Alerts {
     /// Database errors.
     #[crate::boxed]
     pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(tables::Alerts::of(&self.0.store).documents(SORT_RULE).await?)
+        Ok(tables::Alerts::of(&self.0.store).documents(KIND_RULE).await?)
     }
 
     /// Adds or changes a rule.
@@ -621,7 +623,7 @@ impl Alerts {
             }
         }
         let id = id.unwrap_or_else(Uuid::now_v7);
-        self.put_document(SORT_RULE, id, name, rule, actor).await?;
+        self.put_document(KIND_RULE, id, name, rule, actor).await?;
         Ok(id)
     }
 
@@ -631,7 +633,7 @@ impl Alerts {
     /// Database errors.
     #[crate::boxed]
     pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
-        Ok(tables::Alerts::of(&self.0.store).documents(SORT_SILENCE).await?)
+        Ok(tables::Alerts::of(&self.0.store).documents(KIND_SILENCE).await?)
     }
 
     /// Adds a silence and returns its id.
@@ -646,7 +648,7 @@ impl Alerts {
             ));
         }
         let id = Uuid::now_v7();
-        self.put_document(SORT_SILENCE, id, &id.to_string(), silence, actor).await?;
+        self.put_document(KIND_SILENCE, id, &id.to_string(), silence, actor).await?;
         Ok(id)
     }
 
@@ -655,25 +657,35 @@ impl Alerts {
     /// # Errors
     /// [`AlertError::Unknown`]; database errors.
     #[crate::boxed]
-    pub async fn delete_document(&self, sort: &'static str, id: Uuid, actor: &str) -> Result<(), AlertError> {
-        let event =
-            note(self.0.clock.now_us(), actor, "alert.configure", format!("{sort}/{id}"), json!("deleted"));
+    pub async fn delete_document(
+        &self,
+        document_kind: &'static str,
+        id: Uuid,
+        actor: &str,
+    ) -> Result<(), AlertError> {
+        let event = note(
+            self.0.clock.now_us(),
+            actor,
+            "alert.configure",
+            format!("{document_kind}/{id}"),
+            json!("deleted"),
+        );
         let write = self.0.store.write("alert_document_delete", move |tx| {
             async move {
-                let there = rows::delete_alert_document(tx, sort, id).await?;
-                if there {
+                let existed = rows::delete_alert_document(tx, document_kind, id).await?;
+                if existed {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(there)
+                Ok(existed)
             }
             .boxed()
         });
-        known(write.await?, || format!("{sort} {id}"))
+        known(write.await?, || format!("{document_kind} {id}"))
     }
 
     async fn put_document(
         &self,
-        sort: &'static str,
+        document_kind: &'static str,
         id: Uuid,
         name: &str,
         body: &impl serde::Serialize,
@@ -688,12 +700,12 @@ impl Alerts {
             updated_by: actor.to_owned(),
             updated_at_us: now_us,
         };
-        let event = note(now_us, actor, "alert.configure", format!("{sort}/{id}"), body);
+        let event = note(now_us, actor, "alert.configure", format!("{document_kind}/{id}"), body);
         self.0
             .store
             .write("alert_document_put", move |tx| {
                 async move {
-                    rows::put_alert_document(tx, sort, &document).await?;
+                    rows::put_alert_document(tx, document_kind, &document).await?;
                     audit(tx, vec![event]).await
                 }
                 .boxed()
@@ -755,11 +767,11 @@ impl Alerts {
         let event = note(now_us, actor, action, format!("alert/{id}"), Value::Null);
         let write = self.0.store.write(action, move |tx| {
             async move {
-                let there = work(tx, now_us).await?;
-                if there {
+                let existed = work(tx, now_us).await?;
+                if existed {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(there)
+                Ok(existed)
             }
             .boxed()
         });
@@ -769,8 +781,9 @@ impl Alerts {
 
 fn wait_us(delivery: &AlertDeliveryRow, error: &ChannelError) -> i64 {
     let doublings = u32::try_from(delivery.attempts.saturating_sub(1)).unwrap_or(0).min(16);
-    let asked = error.retry_after.map_or(0, |wait| i64::try_from(wait.as_micros()).unwrap_or(WAIT_MAX_US));
-    (WAIT_US << doublings).min(WAIT_MAX_US).max(asked.min(WAIT_MAX_US))
+    let retry_after_us =
+        error.retry_after.map_or(0, |wait| i64::try_from(wait.as_micros()).unwrap_or(WAIT_MAX_US));
+    (WAIT_US << doublings).min(WAIT_MAX_US).max(retry_after_us.min(WAIT_MAX_US))
 }
 
 fn context(id: &[u8; 16]) -> Context<'_> {
@@ -781,8 +794,8 @@ fn note(at_us: i64, actor: &str, action: &'static str, resource: String, details
     AuditEvent { at_us, actor: actor.to_owned(), action, resource, details }
 }
 
-fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
-    if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
+fn known(existed: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
+    if existed { Ok(()) } else { Err(AlertError::Unknown(what())) }
 }
 
 /// Sends a message, and records the attempt as a span in the trace of the certificate. The trace id is the id of a managed
@@ -813,14 +826,14 @@ fn trace_of(subject: &str) -> Option<TraceParent> {
 
 async fn documents<T: serde::de::DeserializeOwned>(
     store: &Store,
-    sort: &'static str,
+    document_kind: &'static str,
 ) -> Result<Vec<(Uuid, T)>, AlertError> {
     let mut all = Vec::new();
-    for document in tables::Alerts::of(store).documents(sort).await? {
+    for document in tables::Alerts::of(store).documents(document_kind).await? {
         match serde_json::from_str(&document.body) {
             Ok(read) => all.push((document.id, read)),
             Err(error) => {
-                tracing::warn!(%error, sort, name = document.name, "alerts: a stored document cannot be parsed")
+                tracing::warn!(%error, document_kind, name = document.name, "alerts: a stored document cannot be parsed")
             }
         }
     }

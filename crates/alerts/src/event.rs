@@ -73,7 +73,7 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
 }
 
 /// Returns the effects of an event on alerts: none, one or several. Handles every kind of event.
-pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
+pub(crate) fn event_effects(subject: &str, event: &Event) -> Vec<AlertEffect> {
     let subject = subject.to_owned();
     match event {
         Event::CertificateIssued(CertificateIssued::Version(version)) => {
@@ -118,11 +118,11 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
         }
         Event::CertificateFailed(failed) => {
             let attributes = Attributes { detail: failed.error.clone(), ..managed(&failed.certificate) };
-            let (kind, says) = match failed.deployment {
+            let (kind, problem) = match failed.deployment {
                 None => ("certificate.failed", "the last run failed"),
                 Some(_) => ("certificate.not_deployed", "the new version could not be deployed"),
             };
-            let title = format!("{}: {says}", failed.certificate.name);
+            let title = format!("{}: {problem}", failed.certificate.name);
             vec![raise(kind, subject, Severity::High, title, attributes)]
         }
         Event::CertificateApprovalNeeded(run) => {
@@ -160,15 +160,15 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
         }
         Event::IssuerHealthy(_) => vec![resolve(subject, &["issuer.unhealthy"])],
         Event::EndpointTrouble(found) => {
-            let (kinds, severity, says) = trouble(found.condition);
+            let (kinds, severity, problem) = trouble(found.condition);
             let endpoint = &found.endpoint;
-            let title = format!("{} {says}", endpoint.name);
+            let title = format!("{} {problem}", endpoint.name);
             let attributes = owned(&found.ownership, &endpoint.name, &endpoint.issuer, &found.detail);
             vec![raise(kinds[0], subject, severity, title, attributes)]
         }
         Event::EndpointTroubleOver(over) => vec![resolve(subject, trouble(over.condition).0)],
         Event::EndpointCertificateChanged(changed) => {
-            let (kind, severity, says) = match changed.change {
+            let (kind, severity, problem) = match changed.change {
                 _ if changed.quiet => return Vec::new(),
                 CertificateChange::New => {
                     ("endpoint.new_certificate", Severity::Low, "is new and serves a certificate")
@@ -179,7 +179,7 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
                 CertificateChange::Renewed => return Vec::new(),
             };
             let endpoint = &changed.endpoint;
-            let title = format!("{} {says}", endpoint.name);
+            let title = format!("{} {problem}", endpoint.name);
             let attributes = owned(&changed.ownership, &endpoint.name, &endpoint.issuer, &changed.detail);
             vec![raise(kind, subject, severity, title, attributes)]
         }
@@ -217,7 +217,7 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
             let attributes = named(&run.name, run.error.as_deref());
             vec![raise("watch.failed", subject, Severity::Medium, title, attributes)]
         }
-        Event::WatchFinished(run) => watch_run_meanings(&subject, run),
+        Event::WatchFinished(run) => watch_run_effects(&subject, run),
         Event::WatchRemoved(_) => vec![resolve(subject, WATCH_TROUBLE)],
         Event::CredentialRotationFailed(failed) => {
             let title = format!("{} was not rotated", failed.name);
@@ -245,23 +245,23 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
         }
         Event::AuditWitnessRecovered(_) => vec![resolve(subject, &["audit.witness_failing"])],
         Event::DriftScanSlow(series) => {
-            let says = "scans take at least 25 % longer than over the last week";
-            vec![drift("drift.scan_slow", subject, Severity::Medium, series, says)]
+            let problem = "scans take at least 25 % longer than over the last week";
+            vec![drift("drift.scan_slow", subject, Severity::Medium, series, problem)]
         }
         Event::DriftScanSlowOver(_) => vec![resolve(subject, &["drift.scan_slow"])],
         Event::DriftProviderErrors(series) => {
-            let says = "more than 1 % of calls fail";
-            vec![drift("drift.provider_errors", subject, Severity::High, series, says)]
+            let problem = "more than 1 % of calls fail";
+            vec![drift("drift.provider_errors", subject, Severity::High, series, problem)]
         }
         Event::DriftProviderErrorsOver(_) => vec![resolve(subject, &["drift.provider_errors"])],
         Event::DriftDatabasePool(series) => {
-            let says = "more than 80 % of the database connections are in use";
-            vec![drift("drift.database_pool", subject, Severity::High, series, says)]
+            let problem = "more than 80 % of the database connections are in use";
+            vec![drift("drift.database_pool", subject, Severity::High, series, problem)]
         }
         Event::DriftDatabasePoolOver(_) => vec![resolve(subject, &["drift.database_pool"])],
         Event::DriftTasks(series) => {
-            let says = "a process has five times as many tasks as over the last week";
-            vec![drift("drift.tasks", subject, Severity::High, series, says)]
+            let problem = "a process has five times as many tasks as over the last week";
+            vec![drift("drift.tasks", subject, Severity::High, series, problem)]
         }
         Event::DriftTasksOver(_) => vec![resolve(subject, &["drift.tasks"])],
         // No action is needed, or another event reports it.
@@ -301,13 +301,19 @@ fn resolve(subject: String, kinds: &'static [&'static str]) -> AlertEffect {
     AlertEffect::Resolve { subject, kinds }
 }
 
-fn drift(kind: &'static str, subject: String, severity: Severity, series: &Drift, says: &str) -> AlertEffect {
-    let title = format!("{}: {says}", series.name);
+fn drift(
+    kind: &'static str,
+    subject: String,
+    severity: Severity,
+    series: &Drift,
+    problem: &str,
+) -> AlertEffect {
+    let title = format!("{}: {problem}", series.name);
     raise(kind, subject, severity, title, named(&series.name, Some(&series.detail)))
 }
 
 /// Returns the alerts to raise and to resolve after a watch run.
-fn watch_run_meanings(subject: &str, run: &WatchRun) -> Vec<AlertEffect> {
+fn watch_run_effects(subject: &str, run: &WatchRun) -> Vec<AlertEffect> {
     let counts = run.counts.clone().unwrap_or_default();
     let ended = |kinds| resolve(subject.to_owned(), kinds);
     let trouble = |kind, severity, title, detail| {
@@ -392,7 +398,7 @@ mod tests {
     use super::*;
 
     fn of(event: &Event) -> Vec<AlertEffect> {
-        event_meanings("certificate/1", event)
+        event_effects("certificate/1", event)
     }
 
     fn fingerprint() -> Fingerprint {

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::json;
 use store::states::DeliveryState;
-use store::{OutboxPlace, OutboxRow, StoreError, Tx, read_event};
+use store::{OutboxPosition, OutboxRow, StoreError, Tx, read_event};
 use uuid::Uuid;
 use x509::Severity;
 
-use crate::event::{AlertEffect, event_meanings};
+use crate::event::{AlertEffect, event_effects};
 use crate::message::{MessageReason, rfc3339};
 use crate::rule::{Attributes, Routing, Rule, Silence, route, silence};
 use crate::tables as rows;
@@ -41,15 +41,15 @@ impl AlertChanges {
     pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
         let mut work = Self::default();
         for row in events {
-            for meaning in read_event(row).iter().flat_map(|event| event_meanings(&row.subject, event)) {
-                work.add(plan, meaning, row.at_us, now_us);
+            for effect in read_event(row).iter().flat_map(|event| event_effects(&row.subject, event)) {
+                work.add(plan, effect, row.at_us, now_us);
             }
         }
         work
     }
 
-    fn add(&mut self, plan: &Plan, meaning: AlertEffect, at_us: i64, now_us: i64) {
-        match meaning {
+    fn add(&mut self, plan: &Plan, effect: AlertEffect, at_us: i64, now_us: i64) {
+        match effect {
             AlertEffect::Raise { kind, subject, severity, title, attributes } => {
                 let dedup = format!("{kind}/{subject}");
                 self.raise.push(plan.alert(
@@ -110,7 +110,7 @@ impl AlertChanges {
         self,
         tx: &mut Tx,
         plan: &Plan,
-        place: Option<OutboxPlace>,
+        place: Option<OutboxPosition>,
         now_us: i64,
     ) -> Result<(), StoreError> {
         let mut deliveries = Vec::new();

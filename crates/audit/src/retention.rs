@@ -214,11 +214,11 @@ impl AuditLog {
     async fn emit_audit_broken(&self, error: &AuditError) -> Result<(), StoreError> {
         let broken = events::Event::AuditBroken(events::AuditBroken { detail: error.to_string() });
         let event = new_event(self.parts.clock.now_us(), "audit/log".to_owned(), &broken);
-        let told = self
+        let written = self
             .parts
             .store
             .write("audit_broken", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
-        told.await
+        written.await
     }
 
     /// Returns the head of a segment, and its lines.

@@ -54,10 +54,10 @@ impl AuditLog {
             signing::read(number, &document)?;
             match witness.send(&document).await {
                 Ok(()) => {
-                    self.witnesses.took(name).await;
+                    self.witnesses.clear_retry(name).await;
                     let recovered = row.failing_since_us.take().is_some();
                     (row.sequence, row.error) = (number, None);
-                    self.note(
+                    self.store_row(
                         row.clone(),
                         recovered.then(|| Event::AuditWitnessRecovered(build_audit_witness(name, None))),
                     )
@@ -77,22 +77,23 @@ impl AuditLog {
         row.failing_since_us.get_or_insert(now_us);
         row.error = Some(error.clone());
         let event = Event::AuditWitnessFailing(build_audit_witness(name, Some(error)));
-        Ok(self.note(row, is_new.then_some(event)).await?)
+        Ok(self.store_row(row, is_new.then_some(event)).await?)
     }
 
     /// Stores the position of a witness and its event in one transaction.
-    async fn note(&self, row: WitnessRow, event: Option<Event>) -> Result<(), StoreError> {
+    async fn store_row(&self, row: WitnessRow, event: Option<Event>) -> Result<(), StoreError> {
         let subject = format!("audit_witness/{}", row.name);
         let now_us = self.parts.clock.now_us();
-        let told: Vec<_> = event.iter().map(|event| new_event(now_us, subject.clone(), event)).collect();
-        let noted = self.parts.store.write("audit_witness", move |tx| {
+        let outbox_events: Vec<_> =
+            event.iter().map(|event| new_event(now_us, subject.clone(), event)).collect();
+        let written = self.parts.store.write("audit_witness", move |tx| {
             async move {
                 tables::put_witness(tx, row).await?;
-                store::emit(tx, told).await
+                store::emit(tx, outbox_events).await
             }
             .boxed()
         });
-        noted.await
+        written.await
     }
 }
 

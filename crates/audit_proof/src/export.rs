@@ -30,7 +30,7 @@ struct Export {
 
 /// Intermediate results of the verification of an export.
 #[derive(Default)]
-struct Walk {
+struct ExportCheck {
     /// Positions of the events whose hashes the kept heads contain.
     wanted: BTreeSet<Position>,
     /// Hashes found at the wanted positions.
@@ -56,7 +56,7 @@ pub fn verify(
 ) -> Result<VerificationView, String> {
     let export = Export::read(export)?;
     let (points, faults) = kept.check(key);
-    let mut walk = Walk { faults, ..Walk::default() };
+    let mut walk = ExportCheck { faults, ..ExportCheck::default() };
     walk.faults.extend(export.faults.iter().cloned());
     walk.wanted = points.iter().map(|point| (point.shard, point.sequence)).collect();
     let kept_key = kept.signed.first().and_then(|head| key_of(&head.key).ok());
@@ -102,13 +102,13 @@ impl Export {
                 of.ok_or_else(|| at("a line outside of any segment".to_owned()))?.1.push(line);
             } else {
                 let event = parse_export_line(&line).map_err(|error| at(error.to_string()))?;
-                read.take(event);
+                read.add_event(event);
             }
         }
         Ok(read)
     }
 
-    fn take(&mut self, event: Event) {
+    fn add_event(&mut self, event: Event) {
         let (shard, sequence) = (event.shard, event.sequence);
         self.events += 1;
         if self.chains.entry(shard).or_default().insert(sequence, event).is_some() {
@@ -117,7 +117,7 @@ impl Export {
     }
 }
 
-impl Walk {
+impl ExportCheck {
     fn segments(&mut self, export: &Export, key: Option<&[u8]>) {
         let mut before = None;
         for (head, lines) in export.segments.values() {

@@ -54,11 +54,11 @@ pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) ->
         segment::check_signature(next, key)?;
         before = next;
     }
-    kept.iter().try_for_each(|head| named(proof, head))
+    kept.iter().try_for_each(|head| check_head(proof, head))
 }
 
 /// Checks whether a signed head names the segment of the proof, or one that continues it.
-fn named(proof: &InclusionProof, head: &SignedHead) -> Result<(), String> {
+fn check_head(proof: &InclusionProof, head: &SignedHead) -> Result<(), String> {
     let (number, sequence) = (proof.segment.segment, head.sequence);
     let all = std::iter::once(&proof.segment).chain(&proof.later);
     match all.clone().find(|segment| segment.segment == head.segments) {

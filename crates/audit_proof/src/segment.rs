@@ -220,8 +220,8 @@ impl<W: Write> SegmentBuilder<W> {
             first: self.first,
             last: self.last,
             lines: self.leaves.len() as u64,
-            from: shown(self.from_us),
-            to: shown(self.to_us),
+            from: format_time(self.from_us),
+            to: format_time(self.to_us),
             before: self.before.to_string(),
             after: self.after.to_string(),
             root: Fingerprint::from_bytes(merkle::root_of(&self.leaves)).to_string(),
@@ -238,7 +238,7 @@ fn is_canonical_json(value: &Value, text: &str) -> bool {
     written == text
 }
 
-fn shown(at_us: i64) -> String {
+fn format_time(at_us: i64) -> String {
     Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default()
 }
 

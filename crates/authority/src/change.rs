@@ -23,12 +23,12 @@ use crate::tables::{self, ChangeDecision, ChangeRow, ChangeState, NewChange, SEA
 /// Maximum number of changes in the database that wait for approval.
 const OPEN_MAX: u32 = 1_000;
 /// Time in microseconds until an open change expires: one week, as for approvals of certificates.
-const OPEN_FOR_US: i64 = 7 * 86_400 * 1_000_000;
+const OPEN_LIFETIME_US: i64 = 7 * 86_400 * 1_000_000;
 /// Microseconds for which an expired change is stored.
-const LAPSED_FOR_US: i64 = 90 * 86_400 * 1_000_000;
+const EXPIRED_RETENTION_US: i64 = 90 * 86_400 * 1_000_000;
 /// Microseconds for which votes are stored; longer than the lifetime of any request for approval. The audit log records approvals
 /// too.
-const VOTES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
+const VOTE_RETENTION_US: i64 = 400 * 86_400 * 1_000_000;
 /// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
 /// Maximum size of a change in bytes, including its secrets.
@@ -293,8 +293,8 @@ impl Authority {
             return Err(ChangeError::TooLong);
         }
         let now_us = self.clock().now_us();
-        tables::Changes::of(self.store()).trim(now_us.saturating_sub(LAPSED_FOR_US)).await?;
-        tables::Votes::of(self.store()).trim(now_us.saturating_sub(VOTES_FOR_US)).await?;
+        tables::Changes::of(self.store()).trim(now_us.saturating_sub(EXPIRED_RETENTION_US)).await?;
+        tables::Votes::of(self.store()).trim(now_us.saturating_sub(VOTE_RETENTION_US)).await?;
         let id = Uuid::now_v7();
         let salt = format!("{}{}", Uuid::new_v4(), Uuid::new_v4());
         let content = Content { salt, content: proposed.content.to_string() };
@@ -319,7 +319,7 @@ impl Authority {
             sealed: self.keystore().keyring().seal(&context(&id), content.as_bytes()),
             requested_by: by.actor().to_owned(),
             requested_at_us: now_us,
-            expires_at_us: now_us.saturating_add(OPEN_FOR_US),
+            expires_at_us: now_us.saturating_add(OPEN_LIFETIME_US),
         };
         let event = AuditEvent {
             at_us: now_us,
@@ -333,14 +333,14 @@ impl Authority {
                 "plan_sha256": Fingerprint::from_bytes(plan_sha256),
             }),
         };
-        let told = Event::ChangeWaiting(ChangeWaiting {
+        let notification = Event::ChangeWaiting(ChangeWaiting {
             action: plan.action.clone(),
             object: plan.object.clone(),
             requester: by.actor().to_owned(),
             given: 0,
             needed: new.needed,
         });
-        let told = store::new_event(now_us, event.resource.clone(), &told);
+        let notification = store::new_event(now_us, event.resource.clone(), &notification);
         let principal = by.clone();
         let stored = self.store().write("change_insert", move |tx| {
             Box::pin(async move {
@@ -349,7 +349,7 @@ impl Authority {
                     return Ok(false);
                 }
                 audit(tx, vec![event]).await?;
-                emit(tx, vec![told]).await?;
+                emit(tx, vec![notification]).await?;
                 Ok(true)
             })
         });
@@ -482,10 +482,10 @@ impl Authority {
                     return Ok(Err(ChangeError::Over(row.state.name())));
                 }
                 let event = change_audit_event(&row, action, by, at_us, json!({ "note": note }));
-                let told = Event::ChangeDecided(ChangeDecided { state: to.name().to_owned() });
-                let told = store::new_event(at_us, event.resource.clone(), &told);
+                let notification = Event::ChangeDecided(ChangeDecided { state: to.name().to_owned() });
+                let notification = store::new_event(at_us, event.resource.clone(), &notification);
                 audit(tx, vec![event]).await?;
-                emit(tx, vec![told]).await?;
+                emit(tx, vec![notification]).await?;
                 Ok(Ok(()))
             })
         });
@@ -558,14 +558,14 @@ async fn approve(
         };
         tables::decide_change(tx, step).await?;
     } else {
-        let told = Event::ChangeWaiting(ChangeWaiting {
+        let notification = Event::ChangeWaiting(ChangeWaiting {
             action: row.action.clone(),
             object: row.object.clone(),
             requester: row.requested_by.clone(),
             given: progress.given,
             needed: progress.needed,
         });
-        emit(tx, vec![store::new_event(now_us, event.resource.clone(), &told)]).await?;
+        emit(tx, vec![store::new_event(now_us, event.resource.clone(), &notification)]).await?;
     }
     audit(tx, vec![event]).await?;
     Ok(Ok((row, progress)))
@@ -576,11 +576,11 @@ fn change_audit_event(
     action: &'static str,
     actor: String,
     at_us: i64,
-    more: Value,
+    extra: Value,
 ) -> AuditEvent {
     let mut details = json!({ "action": row.action, "object": row.object, "requester": row.requested_by });
-    if let (Value::Object(details), Value::Object(more)) = (&mut details, more) {
-        details.extend(more);
+    if let (Value::Object(details), Value::Object(extra)) = (&mut details, extra) {
+        details.extend(extra);
     }
     AuditEvent { at_us, actor, action, resource: format!("change/{}", row.id), details }
 }

@@ -24,7 +24,7 @@ pub struct Figures {
     /// Number of CRLs created by this process; delta CRLs are not counted.
     pub crls: u64,
     /// Number of OCSP responses from the cache.
-    pub ocsp_kept: u64,
+    pub ocsp_cached: u64,
     /// Number of OCSP responses that were signed.
     pub ocsp_signed: u64,
 }
@@ -48,9 +48,9 @@ impl Counters {
     }
 
     /// Counts an operation as in progress until the guard is dropped.
-    pub(crate) fn under_way(counter: &AtomicU64) -> UnderWay<'_> {
+    pub(crate) fn in_progress(counter: &AtomicU64) -> InProgress<'_> {
         Self::add(counter, 1);
-        UnderWay(counter)
+        InProgress(counter)
     }
 
     pub(crate) fn figures(&self, answers: Counts) -> Figures {
@@ -64,15 +64,15 @@ impl Counters {
             storing: read(&self.storing),
             revoked: read(&self.revoked),
             crls: read(&self.crls),
-            ocsp_kept: answers.hits,
+            ocsp_cached: answers.hits,
             ocsp_signed: read(&self.ocsp_signed),
         }
     }
 }
 
-pub(crate) struct UnderWay<'a>(&'a AtomicU64);
+pub(crate) struct InProgress<'a>(&'a AtomicU64);
 
-impl Drop for UnderWay<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -32,7 +32,7 @@ pub type KeyId = Uuid;
 /// Maximum number of cached keys: several times the number of CAs and issuer accounts of a large organization.
 const OPEN_KEYS_MAX: u64 = 4_096;
 /// Lifetime of a cached key. After a key is blocked on one node, other nodes may use it for this time.
-const OPEN_FOR: Duration = Duration::from_secs(60);
+const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of values to re-wrap in one transaction. 500 values have about 100 KB and take well under a second.
 const REWRAP_ROWS: usize = 500;
 /// Encryption context of pagination cursors. Encrypted cursors are never stored.
@@ -327,7 +327,7 @@ impl KeyStore {
         let open = move || async move {
             let opened = this.open(id).await;
             opened
-                .map(|value| Fresh { value, lifetime: OPEN_FOR })
+                .map(|value| Fresh { value, lifetime: CACHE_LIFETIME })
                 .map_err(|error| Failed { error, lifetime: Duration::ZERO })
         };
         self.inner.open.fetch(&id, open).await
@@ -339,7 +339,7 @@ impl KeyStore {
     /// [`KeyStoreError`]; [`KeyStoreError::Held`] if the key is in a provider.
     #[crate::boxed]
     pub async fn private_key(&self, id: KeyId) -> Result<PrivateKey, KeyStoreError> {
-        self.unseal(&self.usable(id).await?)
+        self.unseal(&self.usable_row(id).await?)
     }
 
     /// Returns signers for several keys. Reads all of them in one database statement and bypasses the cache. Each result is a
@@ -361,7 +361,7 @@ impl KeyStore {
     }
 
     async fn open(&self, id: KeyId) -> Result<KeyRef, KeyStoreError> {
-        self.open_signer(&self.usable(id).await?).await
+        self.open_signer(&self.usable_row(id).await?).await
     }
 
     /// Decrypts the key of a row without the cache.
@@ -379,7 +379,7 @@ impl KeyStore {
         if signer.spki() == row.spki { Ok(signer) } else { Err(KeyStoreError::Swapped(row.id)) }
     }
 
-    async fn usable(&self, id: KeyId) -> Result<KeyRow, KeyStoreError> {
+    async fn usable_row(&self, id: KeyId) -> Result<KeyRow, KeyStoreError> {
         let row = store::Keys::of(&self.inner.store).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         match row.blocked_at_us {
             Some(_) => Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }),

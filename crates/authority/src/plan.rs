@@ -106,7 +106,7 @@ impl IssuancePlan {
     #[must_use]
     pub fn fields(&self) -> Vec<PlanField> {
         let field = |name, values| PlanField { name, values };
-        let maybe =
+        let optional_field =
             |name, value: &Option<String>| PlanField { name, values: value.iter().cloned().collect() };
         let version = |name, version: &Option<DocumentVersion>| PlanField {
             name,
@@ -115,14 +115,14 @@ impl IssuancePlan {
         let mut fields = vec![
             field("object", vec![self.object.clone()]),
             field("names", self.names.clone()),
-            maybe("subject", &self.subject),
+            optional_field("subject", &self.subject),
             field("key", self.key.values()),
             field("must_staple", vec![self.must_staple.to_string()]),
             field("profile", vec![self.profile.clone()]),
             version("profile_version", &self.profile_version),
             field("issuer", vec![self.issuer.clone()]),
             version("issuer_version", &self.issuer_version),
-            maybe("issuer_profile", &self.issuer_profile),
+            optional_field("issuer_profile", &self.issuer_profile),
             field("lifetime_seconds", self.lifetime_seconds.iter().map(ToString::to_string).collect()),
             field("targets", self.targets.clone()),
         ];
@@ -228,8 +228,8 @@ mod tests {
 
     fn plan() -> impl Strategy<Value = IssuancePlan> {
         let what = ("[ab]{0,2}", texts(), prop::option::of("[ab]{0,2}"), key(), any::<bool>());
-        let maybe = || prop::option::of("[ab]{0,2}");
-        let by = ("[ab]{0,2}", version(), "[ab]{0,2}", version(), maybe(), maybe());
+        let optional_field = || prop::option::of("[ab]{0,2}");
+        let by = ("[ab]{0,2}", version(), "[ab]{0,2}", version(), optional_field(), optional_field());
         (what, by, prop::option::of(0..3_i64), texts()).prop_map(|(what, by, lifetime_seconds, targets)| {
             let (object, names, subject, key, must_staple) = what;
             let (profile, profile_version, issuer, issuer_version, ca, issuer_profile) = by;

@@ -113,7 +113,7 @@ impl Publications {
         }
     }
 
-    async fn crl(&self, rest: &str) -> Result<Option<Document>, Trouble> {
+    async fn crl(&self, rest: &str) -> Result<Option<Document>, PublishError> {
         let Some(rest) = rest.strip_suffix(".crl") else { return Ok(None) };
         let (ca, part) = match rest.rsplit_once('/') {
             None => (rest, CrlPart::Full),
@@ -135,7 +135,7 @@ impl Publications {
         }))
     }
 
-    async fn certificate(&self, rest: &str) -> Result<Option<Document>, Trouble> {
+    async fn certificate(&self, rest: &str) -> Result<Option<Document>, PublishError> {
         let Some((name, kind)) = rest.rsplit_once('.') else { return Ok(None) };
         let Some(ca) = self.ca(name).await? else { return Ok(None) };
         let certificate = &ca.certificate;
@@ -157,7 +157,7 @@ impl Publications {
         }))
     }
 
-    async fn ca(&self, name: &str) -> Result<Option<Arc<Ca>>, Trouble> {
+    async fn ca(&self, name: &str) -> Result<Option<Arc<Ca>>, PublishError> {
         match self.authority.ca(&percent_decode_str(name).decode_utf8_lossy()).await {
             Ok(ca) => Ok(Some(ca)),
             Err(CaError::Unknown(_)) => Ok(None),
@@ -238,11 +238,11 @@ impl Publications {
 }
 
 /// An error that prevents a document from being served.
-type Trouble = Box<dyn std::error::Error + Send + Sync>;
+type PublishError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Document {
     fn respond(self, asked: &HeaderMap, head: bool) -> Response<Bytes> {
-        let unchanged = self.is_known(asked);
+        let unchanged = self.is_not_modified(asked);
         let length = self.body.len();
         let mut response = Response::new(if unchanged || head { Bytes::new() } else { self.body });
         if unchanged {
@@ -273,7 +273,7 @@ impl Document {
 
     /// Returns whether the client's cached copy of the document is current (RFC 9110 section 13.2.2): an entity tag takes
     /// precedence over the date.
-    fn is_known(&self, asked: &HeaderMap) -> bool {
+    fn is_not_modified(&self, asked: &HeaderMap) -> bool {
         if let Some(tags) = asked.get(header::IF_NONE_MATCH) {
             let matches = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag;
             return tags.to_str().is_ok_and(|tags| tags.split(',').map(str::trim).any(matches));

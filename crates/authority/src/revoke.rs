@@ -185,24 +185,24 @@ impl Authority {
         }
         let single =
             matches!(selection, Selection::Id(_) | Selection::Fingerprint(_) | Selection::Serial { .. });
-        let what = described(&selection);
+        let what = selection_details(&selection);
         let target = target(selection)?;
         let action = mark.action;
-        let told = self.store().write("revoke", move |tx| revoke_and_emit(tx, target, mark, what)).await?;
-        if single && told.matched.all == 0 {
+        let report = self.store().write("revoke", move |tx| revoke_and_emit(tx, target, mark, what)).await?;
+        if single && report.matched.all == 0 {
             return Err(RevokeError::Unknown);
         }
-        if told.changed > 0 {
-            self.responders().forget(&told.rows, told.changed);
+        if report.changed > 0 {
+            self.responders().forget(&report.rows, report.changed);
             self.client_statuses().forget();
             self.crls().wake();
-            Counters::add(&self.counters().revoked, told.changed);
+            Counters::add(&self.counters().revoked, report.changed);
         }
         let count = |n: i64| u64::try_from(n).unwrap_or_default();
         Ok(Revoked {
-            count: told.changed,
-            already: count(told.matched.all - told.matched.expired).saturating_sub(told.changed),
-            expired: count(told.matched.expired),
+            count: report.changed,
+            already: count(report.matched.all - report.matched.expired).saturating_sub(report.changed),
+            expired: count(report.matched.expired),
             action,
         })
     }
@@ -360,7 +360,7 @@ fn target(selection: Selection) -> Result<Target, RevokeError> {
 }
 
 /// Describes the selection for the audit log.
-fn described(selection: &Selection) -> serde_json::Value {
+fn selection_details(selection: &Selection) -> serde_json::Value {
     match selection {
         Selection::Id(id) => json!({ "id": id }),
         Selection::Fingerprint(fingerprint) => json!({ "sha256": fingerprint }),
@@ -422,8 +422,8 @@ fn revoke_and_emit(
             true => Event::CertificatesRevoked(body),
             false => Event::CertificateRevoked(CertificateRevoked::ByAuthority(body)),
         };
-        let told = |subject: String| store::new_event(mark.now_us, subject, &event);
-        emit(tx, resources.into_iter().map(told).collect()).await?;
+        let report = |subject: String| store::new_event(mark.now_us, subject, &event);
+        emit(tx, resources.into_iter().map(report).collect()).await?;
         Ok(RevocationReport { matched, changed, rows })
     })
 }

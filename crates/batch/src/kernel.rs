@@ -10,7 +10,7 @@ impl Kernel {
     #[must_use]
     pub fn detect() -> Option<Self> {
         #[cfg(any(target_arch = "x86_64", batch_model))]
-        if is_there() {
+        if is_supported() {
             return Some(Self(()));
         }
         None
@@ -19,12 +19,12 @@ impl Kernel {
 
 /// Returns whether the processor has the instructions and the operating system saves their registers.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
-fn is_there() -> bool {
+fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
 /// Returns true: the model of the instructions runs on every processor.
 #[cfg(batch_model)]
-fn is_there() -> bool {
+fn is_supported() -> bool {
     true
 }

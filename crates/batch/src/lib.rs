@@ -165,7 +165,7 @@ impl Kernel {
 
 /// Returns the kernel for tests. Fails the test where `BULLA_IFMA` is set but the instructions are missing.
 #[cfg(all(test, any(target_arch = "x86_64", batch_model)))]
-fn tested() -> Option<Kernel> {
+fn test_kernel() -> Option<Kernel> {
     let kernel = Kernel::detect();
     assert!(kernel.is_some() || std::env::var_os("BULLA_IFMA").is_none(), "no AVX-512 IFMA here");
     kernel

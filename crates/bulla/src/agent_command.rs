@@ -38,7 +38,7 @@ pub(crate) struct AgentArgs {
 
 impl AgentArgs {
     /// Returns whether the command runs the agent of this host.
-    pub(crate) fn works(&self) -> bool {
+    pub(crate) fn runs_agent(&self) -> bool {
         matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
     }
 
@@ -137,7 +137,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     };
     let enrolled = Agent::enroll(&options).await.map_err(|error| failed(&error))?;
     show(&enrolled, &args.show)?;
-    eprintln!("{}", next_steps(&agent_policy::usual_path()));
+    eprintln!("{}", next_steps(&agent_policy::default_path()));
     Ok(Exit::Ok)
 }
 

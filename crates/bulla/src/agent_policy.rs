@@ -22,7 +22,7 @@ const FOLDER_MODE: u32 = 0o755;
 const POLICY_VARIABLE: &str = "BULLA_AGENT_POLICY";
 
 /// Returns the default path of the policy: the environment variable, else the built-in path.
-pub(crate) fn usual_path() -> PathBuf {
+pub(crate) fn default_path() -> PathBuf {
     std::env::var_os(POLICY_VARIABLE).map_or_else(|| POLICY_FILE.into(), PathBuf::from)
 }
 

@@ -163,8 +163,8 @@ async fn root(args: &RootArgs) -> Outcome<()> {
     let passphrase = args.passphrase.read()?;
     let passphrase = passphrase.expose_secret().as_bytes();
     let (requests, clock) = (folder_of(&args.plan), Clock::system());
-    let made = ceremony::create_root(&plan, requests, &args.out, passphrase, &clock, TOOL).await;
-    tell(&made.map_err(|error| failed(&error))?, &args.out)
+    let created = ceremony::create_root(&plan, requests, &args.out, passphrase, &clock, TOOL).await;
+    print_transcript(&created.map_err(|error| failed(&error))?, &args.out)
 }
 
 async fn sign(args: &SignArgs) -> Outcome<()> {
@@ -172,12 +172,12 @@ async fn sign(args: &SignArgs) -> Outcome<()> {
     let passphrase = args.passphrase.read()?;
     let passphrase = passphrase.expose_secret().as_bytes();
     let (requests, clock) = (folder_of(&args.plan), Clock::system());
-    let made = ceremony::sign(&plan, requests, &args.root, &args.out, passphrase, &clock, TOOL).await;
-    tell(&made.map_err(|error| failed(&error))?, &args.out)
+    let created = ceremony::sign(&plan, requests, &args.root, &args.out, passphrase, &clock, TOOL).await;
+    print_transcript(&created.map_err(|error| failed(&error))?, &args.out)
 }
 
 /// Verifies the files of the ceremony on disk, and prints the transcript.
-fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
+fn print_transcript(transcript: &Transcript, folder: &Path) -> Outcome<()> {
     verify_transcript(folder, Some(&transcript.root.fingerprint)).map_err(|error| refused(&error))?;
     cli::exit::print(transcript.to_text().trim_end())?;
     eprintln!(

@@ -82,7 +82,8 @@ impl Cli {
 
     /// Parses the command line of this process. Exits on an error or a request for help.
     pub(crate) fn of_process() -> Self {
-        let (line, renamed) = spelling::renewed(spelling::with_help(std::env::args_os().collect()), RENAMED);
+        let (line, renamed) =
+            spelling::with_new_name(spelling::with_help(std::env::args_os().collect()), RENAMED);
         let cli = help::parse(|| help::grouped(Self::command(), GROUPS), line);
         if let Some((old, new)) = renamed {
             eprintln!(
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn help_lists_each_command_in_one_group_on_one_line() {
-        assert_eq!(help::misfits(&Cli::command(), GROUPS), Vec::<String>::new());
+        assert_eq!(help::group_errors(&Cli::command(), GROUPS), Vec::<String>::new());
     }
 
     /// Calls `see` for each visible command without subcommands, with the command's path.

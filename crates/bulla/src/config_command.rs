@@ -10,7 +10,7 @@ use store::{Store, StoreUrl};
 use crate::config::Configuration;
 use crate::master_keys;
 use discover::StoreSettings;
-use discover::database::fits;
+use discover::database::check_connection_limit;
 
 /// Arguments of `bulla config`.
 #[derive(Args, Debug)]
@@ -92,7 +92,7 @@ async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
     }
     match Store::connections_at(&url, &settings.options()?).await {
         Ok(connections) => {
-            fits(connections)?;
+            check_connection_limit(connections)?;
             let servers = connections.servers.map_or_else(|| "some".to_owned(), |all| all.to_string());
             let ours = connections.ours;
             print(&format!(

@@ -72,14 +72,14 @@ impl Check {
         Self { check, state, found: found.into(), advice: String::new() }
     }
 
-    fn advised(mut self, advice: impl Into<String>) -> Self {
+    fn with_advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();
         self
     }
 
     /// Creates a failed check. The hint of `problem` is the advice.
     fn failed(check: &'static str, problem: Problem) -> Self {
-        Self::new(check, State::Failed, problem.message).advised(problem.hint.unwrap_or_default())
+        Self::new(check, State::Failed, problem.message).with_advice(problem.hint.unwrap_or_default())
     }
 }
 
@@ -116,13 +116,13 @@ fn descriptors() -> Check {
         return Check::new("open files", State::Ok, found);
     }
     Check::new("open files", State::Warning, found)
-        .advised("raise the limit: `ulimit -n 65536`, or LimitNOFILE=65536 in the systemd unit")
+        .with_advice("raise the limit: `ulimit -n 65536`, or LimitNOFILE=65536 in the systemd unit")
 }
 
 fn roots() -> Check {
     match outbound::tls::system_roots().len() {
         0 => Check::new("trust store", State::Warning, "this system has no root certificates")
-            .advised("install the package ca-certificates"),
+            .with_advice("install the package ca-certificates"),
         count => Check::new("trust store", State::Ok, format!("{count} root certificates")),
     }
 }
@@ -146,8 +146,9 @@ fn data() -> Check {
 fn master_key(settings: &Settings) -> Check {
     const CHECK: &str = "master key";
     match master_keys::described(&settings.authority) {
-        Ok(lines) if lines.is_empty() => Check::new(CHECK, State::Ok, "in the data folder")
-            .advised("for production, store it elsewhere: see docs/control-plane.md#move-the-master-key-out"),
+        Ok(lines) if lines.is_empty() => Check::new(CHECK, State::Ok, "in the data folder").with_advice(
+            "for production, store it elsewhere: see docs/control-plane.md#move-the-master-key-out",
+        ),
         Ok(lines) => Check::new(CHECK, State::Ok, lines.join("; ")),
         Err(problem) => Check::failed(CHECK, problem),
     }
@@ -173,12 +174,12 @@ async fn database(settings: &Settings) -> Check {
         Err(problem) => return Check::failed(CHECK, problem),
     };
     match connections {
-        Ok(connections) => match discover::database::fits(connections) {
+        Ok(connections) => match discover::database::check_connection_limit(connections) {
             Ok(()) => Check::new(CHECK, State::Ok, format!("{url} answers")),
             Err(problem) => Check::failed(CHECK, problem),
         },
         Err(error) => Check::new(CHECK, State::Failed, format!("{url}: {}", chain(&error)))
-            .advised("check the address, the password and pg_hba.conf of the database server"),
+            .with_advice("check the address, the password and pg_hba.conf of the database server"),
     }
 }
 
@@ -191,7 +192,7 @@ fn sqlite(file: &Path) -> Check {
             Check::new(CHECK, State::Skipped, format!("{shown} is created by the first start"))
         }
         Err(error) => Check::new(CHECK, State::Failed, format!("{shown}: {error}"))
-            .advised("run as the user that owns the file, or correct its owner and mode"),
+            .with_advice("run as the user that owns the file, or correct its owner and mode"),
     }
 }
 
@@ -199,7 +200,8 @@ fn sqlite(file: &Path) -> Check {
 async fn server(args: &DoctorArgs, settings: &Settings) -> Vec<Check> {
     let Ok(client) = Client::open(&args.server, &settings.client) else {
         return vec![
-            Check::new("server", State::Skipped, "no server is configured").advised("start one: bulla up"),
+            Check::new("server", State::Skipped, "no server is configured")
+                .with_advice("start one: bulla up"),
             port("server.listen", &settings.server.listen),
         ];
     };
@@ -221,7 +223,7 @@ fn unreachable(base: &str, problem: Problem) -> Check {
         std::fs::read_to_string(folder.join(local::URL)).is_ok_and(|url| url.trim() == base)
     });
     let check = Check::failed("server", problem);
-    if own { check.advised("start the local server: bulla up") } else { check }
+    if own { check.with_advice("start the local server: bulla up") } else { check }
 }
 
 /// Checks whether the server's host name has addresses.
@@ -232,27 +234,27 @@ async fn names(base: &str) -> Check {
     let resolver = match Resolver::system() {
         Ok(resolver) => resolver,
         Err(error) => {
-            return Check::new(CHECK, State::Failed, chain(&error)).advised("correct /etc/resolv.conf");
+            return Check::new(CHECK, State::Failed, chain(&error)).with_advice("correct /etc/resolv.conf");
         }
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match resolver.resolve(bare, Families::usable(), RESOLVE_WITHIN).await {
         Ok(_) => Check::new(CHECK, State::Ok, format!("{host} has an address")),
         Err(error) => Check::new(CHECK, State::Failed, format!("{host}: {}", chain(&error)))
-            .advised("check the name, and the DNS servers in /etc/resolv.conf"),
+            .with_advice("check the name, and the DNS servers in /etc/resolv.conf"),
     }
 }
 
 async fn clock(client: &Client) -> Check {
     const CHECK: &str = "clock";
     match client.date().await {
-        Ok(Some(theirs)) => apart(theirs.as_second() - jiff::Timestamp::now().as_second()),
+        Ok(Some(theirs)) => clock_difference(theirs.as_second() - jiff::Timestamp::now().as_second()),
         Ok(None) => Check::new(CHECK, State::Skipped, "the server's response has no Date header"),
         Err(problem) => Check::failed(CHECK, problem),
     }
 }
 
-fn apart(seconds: i64) -> Check {
+fn clock_difference(seconds: i64) -> Check {
     const CHECK: &str = "clock";
     let found = match seconds {
         0 => "same time as the server".to_owned(),
@@ -262,7 +264,7 @@ fn apart(seconds: i64) -> Check {
     if seconds.abs() <= CLOCK_WITHIN_SECONDS {
         return Check::new(CHECK, State::Ok, found);
     }
-    Check::new(CHECK, State::Failed, found).advised(
+    Check::new(CHECK, State::Failed, found).with_advice(
         "synchronise both clocks (chrony, systemd-timesyncd): certificates and tokens depend on them",
     )
 }
@@ -277,7 +279,7 @@ async fn version(client: &Client) -> Check {
             theirs => {
                 let theirs = theirs.unwrap_or("unknown");
                 Check::new(CHECK, State::Warning, format!("this program is {ours}, the server {theirs}"))
-                    .advised("install the same version on both")
+                    .with_advice("install the same version on both")
             }
         },
     }
@@ -291,9 +293,9 @@ async fn roles() -> Vec<Check> {
     };
     let mut checks = Vec::new();
     for ProcessRoles { process, roles } in &processes {
-        let is_there = is_there(*process);
+        let process_exists = process_exists(*process);
         for (role, description) in roles {
-            checks.push(check_role(*role, description, is_there.then_some(*process)).await);
+            checks.push(check_role(*role, description, process_exists.then_some(*process)).await);
         }
     }
     checks.sort_by_key(|check| check.check);
@@ -312,7 +314,7 @@ async fn check_role(role: Role, description: &Description, process: Option<u32>)
     };
     let Some(process) = process else {
         return Check::new(check, State::Failed, "its process ended unexpectedly")
-            .advised("read its log, then start it again: bulla up");
+            .with_advice("read its log, then start it again: bulla up");
     };
     let Some(place) = description.places.first() else {
         return Check::new(check, State::Ok, description.notes.join("; "));
@@ -320,7 +322,7 @@ async fn check_role(role: Role, description: &Description, process: Option<u32>)
     match dial(place).await {
         Ok(()) => Check::new(check, State::Ok, format!("{place} answers")),
         Err(error) => Check::new(check, State::Failed, format!("{place}: {error}"))
-            .advised(format!("read the log of process {process}, then restart it")),
+            .with_advice(format!("read the log of process {process}, then restart it")),
     }
 }
 
@@ -338,7 +340,7 @@ async fn dial(place: &str) -> std::io::Result<()> {
 }
 
 /// Returns whether a process with this id exists.
-fn is_there(process: u32) -> bool {
+fn process_exists(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     // A process of another user exists even if this user has no permission to send signals to it.
     process.is_some_and(|process| {
@@ -355,7 +357,7 @@ fn port(key: &'static str, listen: &str) -> Check {
     match std::net::TcpListener::bind(address) {
         Ok(_) => Check::new("port", State::Ok, format!("{address} ({key}) is free")),
         Err(error) => Check::new("port", State::Failed, format!("{address} ({key}): {error}"))
-            .advised(format!("stop the process that uses it (`ss -ltnp`), or set {key}")),
+            .with_advice(format!("stop the process that uses it (`ss -ltnp`), or set {key}")),
     }
 }
 
@@ -365,33 +367,36 @@ mod tests {
 
     #[test]
     fn clock_skew_up_to_30_seconds_passes_the_check() {
-        assert_eq!(apart(0).state, State::Ok);
-        assert_eq!(apart(-30).state, State::Ok);
-        assert_eq!((apart(31).state, apart(31).found.as_str()), (State::Failed, "31 s behind the server's"));
-        assert_eq!(apart(-40).found, "40 s ahead of the server's");
+        assert_eq!(clock_difference(0).state, State::Ok);
+        assert_eq!(clock_difference(-30).state, State::Ok);
+        assert_eq!(
+            (clock_difference(31).state, clock_difference(31).found.as_str()),
+            (State::Failed, "31 s behind the server's")
+        );
+        assert_eq!(clock_difference(-40).found, "40 s ahead of the server's");
     }
 
     #[tokio::test]
     async fn doctor_fails_a_role_with_a_closed_port_or_ended_process() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = format!("http://{}", taken.local_addr().unwrap());
+        let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("http://{}", bound.local_addr().unwrap());
         let description = Description { places: vec![place.clone()], notes: Vec::new() };
         let state = async |process| check_role(Role::Proxy, &description, process).await.state;
-        assert!(is_there(std::process::id()));
+        assert!(process_exists(std::process::id()));
         assert_eq!(state(Some(1)).await, State::Ok);
         assert_eq!(state(None).await, State::Failed);
-        drop(taken);
+        drop(bound);
         assert_eq!(state(Some(1)).await, State::Failed);
     }
 
     #[test]
     fn doctor_reports_a_port_in_use_with_its_setting() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap().to_string();
+        let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = bound.local_addr().unwrap().to_string();
         let check = port("server.listen", &address);
         assert_eq!(check.state, State::Failed);
         assert!(check.found.contains(&address) && check.advice.contains("server.listen"), "{check:?}");
-        drop(taken);
+        drop(bound);
         assert_eq!(port("server.listen", &address).state, State::Ok);
     }
 }

@@ -441,13 +441,14 @@ fn every_documented_path_is_a_route() {
     for piece in pieces() {
         for path in words(&piece.text, "/api/v1/", |c| c.is_ascii_alphanumeric() || "/-_{}$…".contains(c)) {
             found += 1;
-            let asked = segments(path);
+            let requested = segments(path);
             // `/api/v1/ct/…` and `/api/v1/agent/` mean all paths below them.
             let below = path.ends_with('/') || path.ends_with('…');
             let is_route = |route: &Vec<&str>| {
                 let fits = |(wanted, given): (&&str, &&str)| wanted.starts_with('{') || wanted == given;
-                let long_enough = if below { route.len() >= asked.len() } else { route.len() == asked.len() };
-                long_enough && route.iter().zip(&asked).all(fits)
+                let long_enough =
+                    if below { route.len() >= requested.len() } else { route.len() == requested.len() };
+                long_enough && route.iter().zip(&requested).all(fits)
             };
             if !routes.iter().any(is_route) {
                 wrong.push(format!("{}: {path}", piece.place()));

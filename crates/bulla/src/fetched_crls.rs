@@ -21,10 +21,10 @@ use crate::{data_folder, files};
 
 /// Interval between two fetches. A revoked certificate is refused after this interval plus the interval of file checks, at the
 /// latest.
-const EVERY: Duration = Duration::from_secs(60);
+const FETCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Timeout of one fetch.
-const WITHIN: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A CRL to fetch: its URL, and the file that stores it.
 struct Source {
@@ -96,7 +96,7 @@ impl FetchedCrls {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(FETCH_INTERVAL) => {}
             }
             for source in &self.sources {
                 if let Err(reason) = self.fetch(source).await {
@@ -112,7 +112,7 @@ impl FetchedCrls {
     }
 
     async fn fetch(&self, source: &Source) -> Result<(), String> {
-        let reply = self.client.get(&source.url, &[], Crl::DER_MAX, Deadline::within(WITHIN)).await;
+        let reply = self.client.get(&source.url, &[], Crl::DER_MAX, Deadline::within(FETCH_TIMEOUT)).await;
         let reply = reply.map_err(|error| chain(&error))?;
         if reply.status.as_u16() != 200 {
             return Err(format!("the server answered {}", reply.status));
@@ -123,13 +123,14 @@ impl FetchedCrls {
 
 /// Writes `der` to the file unless the file contains a newer list. An attacker on the network could replay an older list.
 fn keep_newer(path: &Path, der: &[u8]) -> Result<(), String> {
-    let made = |der: &[u8]| Crl::parse(der).map(|list| (list.issuer.der.clone(), list.this_update));
-    let (issuer, new): (_, UnixTime) = made(der).map_err(|error| error.to_string())?;
+    let issuer_and_time =
+        |der: &[u8]| Crl::parse(der).map(|list| (list.issuer.der.clone(), list.this_update));
+    let (issuer, new): (_, UnixTime) = issuer_and_time(der).map_err(|error| error.to_string())?;
     if let Ok(kept) = std::fs::read(path) {
         if kept == der {
             return Ok(());
         }
-        match made(&kept) {
+        match issuer_and_time(&kept) {
             Ok((before, _)) if before != issuer => return Err("the CRL is of another CA".to_owned()),
             Ok((_, before)) if before > new => {
                 return Err(format!("the CRL of {new} is older than the previous one, of {before}"));

@@ -40,7 +40,7 @@ pub(crate) async fn keystore(
     let module = Module::open(settings).await?;
     let ring = keyring(settings, &module, resolver, MASTER_KEY, create).await?;
     let keystore = KeyStore::new(store.clone(), ring, clock.clone());
-    keystore.verify_master_keys().await.map_err(unproven)?;
+    keystore.verify_master_keys().await.map_err(master_key_error)?;
     module.add_to_keystore(&keystore);
     Ok(keystore)
 }
@@ -150,7 +150,7 @@ async fn keyring(
     }
     // Deriving a key from a passphrase blocks a thread for about a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&KeyringConfig { current, older })).await;
-    opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| unopened(&error))
+    opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| keyring_error(&error))
 }
 
 /// Opens one master key. If `current`, creates a missing file of the wrapped key or of the passphrase's parameters. A file that
@@ -226,7 +226,7 @@ async fn unwrapped(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Outcome<
         if create { keys::MissingFileAction::Create } else { keys::MissingFileAction::Refuse },
     )
     .await;
-    key.map(MasterKeySource::Unwrapped).map_err(|error| unopened(&error))
+    key.map(MasterKeySource::Unwrapped).map_err(|error| keyring_error(&error))
 }
 
 fn secret_from_env(variable: &str) -> Outcome<SecretString> {
@@ -243,21 +243,21 @@ fn wrong(error: &IssuerError) -> Problem {
     Problem::usage(chain(error)).hint("correct authority.master_key (or old_master_keys)")
 }
 
-fn unopened(error: &KeyringError) -> Problem {
+fn keyring_error(error: &KeyringError) -> Problem {
     Problem::new(Exit::Machine, chain(error)).hint(
         "check the master keys in [authority] and the permissions of their files; without the master key, no stored key \
          can be decrypted",
     )
 }
 
-fn unproven(error: MasterKeyCheckError) -> Problem {
-    let said = format!("{}; nothing was written", chain(&error));
+fn master_key_error(error: MasterKeyCheckError) -> Problem {
+    let message = format!("{}; nothing was written", chain(&error));
     match error {
-        MasterKeyCheckError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
+        MasterKeyCheckError::Wrong { .. } => Problem::new(Exit::Machine, message).hint(
             "set the master key in [authority] to the key that the database is encrypted with; to change to another key, \
              keep this one in the old master keys until `bulla key master rotate` is done",
         ),
-        MasterKeyCheckError::Canary { .. } => Problem::new(Exit::Inventory, said)
+        MasterKeyCheckError::Canary { .. } => Problem::new(Exit::Inventory, message)
             .hint("the database was changed or partly restored: restore it, with the master key of the same time"),
         MasterKeyCheckError::Store(error) => database::problem(&error),
     }
@@ -389,7 +389,7 @@ mod aws {
             async { self.0.encrypt(key).await.map_err(|error| chain(&error)) }.boxed()
         }
 
-        fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+        fn unwrap_key<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
             async { self.0.decrypt(wrapped).await.map_err(|error| chain(&error)) }.boxed()
         }
     }

@@ -57,11 +57,11 @@ pub(crate) fn enter(line: &Cli) -> Outcome<()> {
             "sandbox.mode = \"best-effort\" starts with the restrictions that this kernel supports, \"off\" without any",
         )
     })?;
-    tell(&roles, report);
+    log_restrictions(&roles, report);
     Ok(())
 }
 
-fn tell(roles: &[Role], report: &Report) {
+fn log_restrictions(roles: &[Role], report: &Report) {
     let [capabilities, no_new_privileges, seccomp, landlock] =
         report.states().map(|(_, state)| state.to_string());
     let held = report.held;
@@ -91,7 +91,8 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
         Some(why) => Files::Any(why),
         None if roles.contains(&Role::Agent) => {
             // An agent may read all files: its policy can name any file, and the programs that it starts belong to other packages.
-            let mut writable: Vec<PathBuf> = roles.iter().flat_map(|role| role.written(settings)).collect();
+            let mut writable: Vec<PathBuf> =
+                roles.iter().flat_map(|role| role.written_folders(settings)).collect();
             writable.extend(settings.sandbox.writable_folders.iter().cloned());
             Files::ReadOnly { writable }
         }
@@ -99,7 +100,8 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
             let mut readable = paths::named(settings);
             readable.extend(file.and_then(|file| file.canonicalize().ok()?.parent().map(PathBuf::from)));
             readable.extend(settings.sandbox.readable_folders.iter().cloned());
-            let mut writable: Vec<PathBuf> = roles.iter().flat_map(|role| role.written(settings)).collect();
+            let mut writable: Vec<PathBuf> =
+                roles.iter().flat_map(|role| role.written_folders(settings)).collect();
             writable.extend(settings.sandbox.writable_folders.iter().cloned());
             Files::Only { readable, writable }
         }
@@ -116,7 +118,7 @@ impl Role {
             Command::Serve(_) | Command::Edge(_) => true,
             Command::Proxy(args) => args.command.is_none(),
             Command::Key(args) => args.apply_to_service(&mut Settings::default()),
-            Command::Agent(args) => args.works(),
+            Command::Agent(args) => args.runs_agent(),
             _ => false,
         }
     }
@@ -233,7 +235,7 @@ impl Role {
         let texts: Vec<&String> = match self {
             Self::Server => vec![&server.listen, &server.public_listen, &credentials.listen],
             Self::KeyService => {
-                let nodes = keys.node.is_one().then_some(&keys.node.listen);
+                let nodes = keys.node.is_configured().then_some(&keys.node.listen);
                 [&keys.listen, &keys.native_listen, &keys.metrics_listen].into_iter().chain(nodes).collect()
             }
             Self::Edge => vec![&edge.listen, &edge.metrics_listen],
@@ -253,10 +255,10 @@ impl Role {
     }
 
     /// Returns the folders that the role writes to. Missing ones are created, so that a rule can name them.
-    fn written(self, settings: &Settings) -> Vec<PathBuf> {
+    fn written_folders(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { keys, edge, proxy, .. } = settings;
         let mut folders = Vec::new();
-        let mut beside = paths::missing_files(settings);
+        let mut listed_files = paths::missing_files(settings);
         let with_database = match self {
             Self::Server | Self::Signer => true,
             Self::KeyService => keys.inventory,
@@ -264,20 +266,20 @@ impl Role {
             Self::Edge | Self::Agent => false,
         };
         if with_database {
-            beside.extend(paths::databases(settings));
+            listed_files.extend(paths::databases(settings));
         }
         match self {
             Self::KeyService => {
-                beside.extend([keys.socket.clone().into(), keys.native_socket.clone().into()]);
+                listed_files.extend([keys.socket.clone().into(), keys.native_socket.clone().into()]);
                 folders.push(keys.node.folder.clone());
                 folders.push(keys.records.clone().into());
             }
             Self::Edge => {
-                beside.push(edge.access_log_file.clone().into());
+                listed_files.push(edge.access_log_file.clone().into());
                 folders.extend(edge.inventory.then(|| edge.certificates.clone()));
             }
             Self::Proxy => {
-                beside.extend([
+                listed_files.extend([
                     proxy.requests.access_log_file.clone().into(),
                     proxy.requests.audit_file.clone(),
                     proxy.control_socket.clone(),
@@ -285,21 +287,21 @@ impl Role {
                 ]);
                 folders.extend([proxy.store.folder.clone(), proxy.requests.record_folder.clone()]);
             }
-            Self::Server => beside.push(settings.audit.witness.file.clone()),
-            Self::Signer => beside.push(settings.signer.socket.clone()),
+            Self::Server => listed_files.push(settings.audit.witness.file.clone()),
+            Self::Signer => listed_files.push(settings.signer.socket.clone()),
             Self::Agent => {
                 folders.extend(settings.agent.folder().ok());
                 let policy = agent_folders(settings).unwrap_or_default();
-                return paths::made(&folders).into_iter().chain(policy).collect();
+                return paths::create_missing(&folders).into_iter().chain(policy).collect();
             }
         }
-        let mut written = paths::made(&folders);
-        written.extend(tpm_devices(settings));
-        written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
-        written.extend(data_folder::folder().ok());
+        let mut written_folders = paths::create_missing(&folders);
+        written_folders.extend(tpm_devices(settings));
+        written_folders.extend(listed_files.iter().filter_map(|path| paths::folder_of(path)));
+        written_folders.extend(data_folder::folder().ok());
         // The kernel writes the core dump with the rights of the process.
-        written.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
-        written
+        written_folders.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
+        written_folders
     }
 }
 

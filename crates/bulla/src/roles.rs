@@ -22,7 +22,7 @@ pub(crate) struct Roles {
     /// Roles that `bulla up` leaves out, each with the reason.
     left_out: Vec<(Role, String)>,
     /// Whether the roles are the default roles of the command.
-    are_usual: bool,
+    are_default: bool,
 }
 
 impl Roles {
@@ -32,8 +32,8 @@ impl Roles {
     }
 
     /// Returns whether the roles are the command's defaults: neither flags nor configuration named any.
-    pub(crate) fn are_usual(&self) -> bool {
-        self.are_usual
+    pub(crate) fn are_default(&self) -> bool {
+        self.are_default
     }
 
     /// Removes a role, for the reason given.
@@ -89,7 +89,7 @@ impl Settings {
                 ));
             }
         }
-        Ok(Roles { chosen, left_out, are_usual: given.is_empty() })
+        Ok(Roles { chosen, left_out, are_default: given.is_empty() })
     }
 
     fn everything(&self) -> (BTreeSet<Role>, Vec<(Role, String)>) {

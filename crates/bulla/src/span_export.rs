@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::TelemetrySettings;
 
 /// Timeout for sending one batch of spans. Requests do not wait for the transfer.
-const WITHIN: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Name of the key service in traces.
 const KEY_SERVICE: &str = "bulla-keys";
 /// Service name in traces of all roles except the key service.
@@ -82,7 +82,7 @@ impl ProcessSpans {
 fn client(ca_file: &Path) -> Outcome<Client> {
     // The collector is usually in the local network, so no proxy is used.
     let mut builder = Client::builder()
-        .timeout(WITHIN)
+        .timeout(EXPORT_TIMEOUT)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));

@@ -23,23 +23,23 @@ impl<C> Default for ClientCache<C> {
 
 impl<C: Clone> ClientCache<C> {
     /// Returns the cached client of the configuration with this ID and revision.
-    pub fn get(&mut self, of: (Uuid, i64)) -> Option<C> {
-        let (client, used) = self.0.get_mut(&of)?;
+    pub fn get(&mut self, key: (Uuid, i64)) -> Option<C> {
+        let (client, used) = self.0.get_mut(&key)?;
         *used = Instant::now();
         Some(client.clone())
     }
 
     /// Caches a client. Evicts clients that were unused for an hour, and the least recently used one when the cache holds 1,024.
-    pub fn put(&mut self, of: (Uuid, i64), client: C) {
+    pub fn put(&mut self, key: (Uuid, i64), client: C) {
         let now = Instant::now();
         // Older revisions of the same configuration are never requested again.
-        self.0.retain(|(id, _), (_, used)| *id != of.0 && now.duration_since(*used) < CLIENT_LIFE);
+        self.0.retain(|(id, _), (_, used)| *id != key.0 && now.duration_since(*used) < CLIENT_LIFE);
         if self.0.len() >= CLIENTS_MAX
             && let Some(oldest) = self.0.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key)
         {
             self.0.remove(&oldest);
         }
-        self.0.insert(of, (client, now));
+        self.0.insert(key, (client, now));
     }
 
     /// Iterates over the cached clients.

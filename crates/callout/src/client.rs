@@ -114,7 +114,7 @@ impl HttpClient {
         resolver: &Resolver,
         roots: RootCertStore,
     ) -> Result<Self, HttpError> {
-        Self::over(config, resolver, tls(config, roots)?)
+        Self::with_tls(config, resolver, tls(config, roots)?)
     }
 
     /// Creates a client that accepts any server certificate. Use it only to fetch data that is then compared with a known hash.
@@ -124,10 +124,14 @@ impl HttpClient {
     pub fn accepting_any_certificate(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
         let mut tls = tls(config, RootCertStore::empty())?;
         tls.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())));
-        Self::over(config, resolver, tls)
+        Self::with_tls(config, resolver, tls)
     }
 
-    fn over(config: &HttpConfig, resolver: &Resolver, tls: rustls::ClientConfig) -> Result<Self, HttpError> {
+    fn with_tls(
+        config: &HttpConfig,
+        resolver: &Resolver,
+        tls: rustls::ClientConfig,
+    ) -> Result<Self, HttpError> {
         let guard = config.guard;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)

@@ -29,13 +29,13 @@ impl SigningKey {
     /// # Errors
     /// [`HttpError::Misconfigured`] for a shorter secret.
     pub fn new(secret: &Secret) -> Result<Self, HttpError> {
-        let octets = secret.expose().as_bytes();
-        if octets.len() < KEY_MIN {
+        let bytes = secret.expose().as_bytes();
+        if bytes.len() < KEY_MIN {
             return Err(HttpError::misconfigured(format!(
                 "the secret of a service must have at least {KEY_MIN} bytes"
             )));
         }
-        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, octets)))
+        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
 
     /// Adds the timestamp and signature headers to a request. The time is from the wall clock; the service compares it with its

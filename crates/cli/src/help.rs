@@ -105,27 +105,27 @@ fn summary(command: &Command) -> String {
 
 /// Returns the errors in the groups: commands in no group or in several, unknown command names, and summary lines of more than 80
 /// columns.
-pub fn misfits(command: &Command, groups: &[Group]) -> Vec<String> {
+pub fn group_errors(command: &Command, groups: &[Group]) -> Vec<String> {
     const LINE: usize = 80;
     let listed: Vec<&str> = groups.iter().flat_map(|group| group.commands).copied().collect();
     let width = listed.iter().map(|name| name.len()).max().unwrap_or_default();
-    let mut misfits = Vec::new();
+    let mut group_errors = Vec::new();
     for name in &listed {
         if command.find_subcommand(name).is_none() {
-            misfits.push(format!("{name}: no such command"));
+            group_errors.push(format!("{name}: no such command"));
         }
     }
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let times = listed.iter().filter(|name| **name == sub.get_name()).count();
         if times != 1 {
-            misfits.push(format!("{}: listed {times} times", sub.get_name()));
+            group_errors.push(format!("{}: listed {times} times", sub.get_name()));
         }
         let columns = width + 4 + summary(sub).chars().count();
         if columns > LINE {
-            misfits.push(format!("{}: its line has {columns} columns, {LINE} at most", sub.get_name()));
+            group_errors.push(format!("{}: its line has {columns} columns, {LINE} at most", sub.get_name()));
         }
     }
-    misfits
+    group_errors
 }
 
 #[cfg(test)]
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn ungrouped_duplicate_and_overlong_commands_are_reported() {
-        assert_eq!(misfits(&program(), GROUPS), Vec::<String>::new());
-        let found = misfits(&program().subcommand(Command::new("more")), GROUPS);
+        assert_eq!(group_errors(&program(), GROUPS), Vec::<String>::new());
+        let found = group_errors(&program().subcommand(Command::new("more")), GROUPS);
         assert_eq!(found, ["more: listed 0 times"]);
         let twice = [Group { heading: "All", commands: &["scan", "scan", "watch", "serve", "gone"] }];
-        assert_eq!(misfits(&program(), &twice), ["gone: no such command", "scan: listed 2 times"]);
+        assert_eq!(group_errors(&program(), &twice), ["gone: no such command", "scan: listed 2 times"]);
         let long = program().mut_subcommand("scan", |scan| scan.about("a".repeat(75)));
-        assert_eq!(misfits(&long, GROUPS), ["scan: its line has 84 columns, 80 at most"]);
+        assert_eq!(group_errors(&long, GROUPS), ["scan: its line has 84 columns, 80 at most"]);
     }
 }

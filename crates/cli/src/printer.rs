@@ -35,7 +35,7 @@ pub struct Printer {
     /// Heading of one column that has values but does not fit the width of the terminal.
     left_out: Option<&'static str>,
     /// Members of documents that have a column of their own in wide tables; empty before the first page.
-    beside: Vec<String>,
+    extra_columns: Vec<String>,
 }
 
 /// Rejects the format `html`, which only scans support.
@@ -60,7 +60,7 @@ impl Printer {
             rows: 0,
             shown: Vec::new(),
             left_out: None,
-            beside: Vec::new(),
+            extra_columns: Vec::new(),
         })
     }
 
@@ -178,19 +178,19 @@ impl Printer {
     /// Prints documents with all columns, and with a column for each other member that has a value on the first page.
     fn wide(&mut self, rows: &[DocumentRow], columns: Columns, first: bool) -> io::Result<()> {
         if first {
-            let names: BTreeSet<&str> = rows.iter().flat_map(|row| row.members_beside(columns)).collect();
-            self.beside = names.into_iter().map(str::to_owned).collect();
+            let names: BTreeSet<&str> = rows.iter().flat_map(|row| row.other_members(columns)).collect();
+            self.extra_columns = names.into_iter().map(str::to_owned).collect();
         }
-        let beside = std::mem::take(&mut self.beside);
+        let extra_columns = std::mem::take(&mut self.extra_columns);
         let heads = columns.iter().map(|(head, _)| (*head).to_owned());
-        let heads: Vec<String> = heads.chain(beside.iter().map(|name| heading(name))).collect();
+        let heads: Vec<String> = heads.chain(extra_columns.iter().map(|name| heading(name))).collect();
         let cells = rows.iter().map(|row| {
             let mut cells = row.cells(columns);
-            cells.extend(beside.iter().map(|name| row.cell(name)));
+            cells.extend(extra_columns.iter().map(|name| row.cell(name)));
             cells
         });
         self.table(&heads, cells, first, None)?;
-        self.beside = beside;
+        self.extra_columns = extra_columns;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ pub type RenamedCommand = (&'static [&'static str], &'static [&'static str]);
 const WITH_VALUE: [&str; 2] = ["--config", "--log"];
 
 /// Returns the command line with a renamed command's old words replaced by the new ones, and the matching entry of `renamed`.
-pub fn renewed(
+pub fn with_new_name(
     line: Vec<OsString>,
     renamed: &'static [RenamedCommand],
 ) -> (Vec<OsString>, Option<&'static RenamedCommand>) {
@@ -55,7 +55,7 @@ mod tests {
 
     fn of(line: &str) -> (String, bool) {
         let words = line.split(' ').map(OsString::from).collect();
-        let (words, entry) = renewed(words, RENAMED);
+        let (words, entry) = with_new_name(words, RENAMED);
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         (words.join(" "), entry.is_some())
     }

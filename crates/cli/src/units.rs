@@ -33,7 +33,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Parses a time to microseconds since 1970, UTC: a date (`2026-11-01`), a date with time (`2026-11-01T12:00Z`), or a duration
 /// before `now_us` (`2d`).
-pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
+pub fn parse_time(text: &str, now_us: i64) -> Result<i64, String> {
     if let Ok(ago) = duration(text) {
         return Ok(now_us.saturating_sub(i64::try_from(ago.as_micros()).unwrap_or(i64::MAX)));
     }
@@ -97,7 +97,7 @@ pub fn minute(seconds: i64) -> String {
 }
 
 /// Formats a time relative to now: `in 12 d`, `3 h ago`, `in 5 y`.
-pub fn distance(seconds: i64) -> String {
+pub fn relative_time(seconds: i64) -> String {
     let size = seconds.unsigned_abs();
     let text = match size {
         0..60 => format!("{size} s"),
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn moment_is_parsed_as_age_or_date() {
         let now = 1_795_000_000_000_000;
-        assert_eq!(moment("2d", now), Ok(now - 172_800_000_000));
-        assert_eq!(moment("2026-11-01", now), Ok(1_793_491_200_000_000));
-        assert_eq!(moment("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000));
-        assert!(moment("soon", now).is_err());
+        assert_eq!(parse_time("2d", now), Ok(now - 172_800_000_000));
+        assert_eq!(parse_time("2026-11-01", now), Ok(1_793_491_200_000_000));
+        assert_eq!(parse_time("2026-11-01T12:00:00Z", now), Ok(1_793_534_400_000_000));
+        assert!(parse_time("soon", now).is_err());
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(count(1_000), "1,000");
         assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(distance(-7_300), "2 h ago");
-        assert_eq!(distance(12 * 86_400), "in 12 d");
+        assert_eq!(relative_time(-7_300), "2 h ago");
+        assert_eq!(relative_time(12 * 86_400), "in 12 d");
     }
 }

@@ -96,7 +96,7 @@ async fn run(
         tokio::spawn(async move {
             let _permit = permit;
             send(batch, &transport, &cache).await;
-            cache.tidy();
+            cache.remove_expired();
         });
     }
 }

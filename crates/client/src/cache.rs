@@ -32,7 +32,7 @@ const ABSENT_PART: u64 = 4;
 const FOLLOWED_FRESH: Duration = Duration::from_secs(24 * 3_600);
 
 /// Time for which an entry stays in memory, unless its space is needed.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A credential; `None` if it does not exist.
 pub(crate) type LookupResult = Option<Arc<Credential>>;
@@ -50,7 +50,7 @@ pub(crate) enum Age {
 
 struct Entry {
     answer: LookupResult,
-    asked_at: Instant,
+    requested_at: Instant,
     fresh_for: Duration,
     /// The time from which the entry is never served.
     ends_at: Option<Instant>,
@@ -58,7 +58,7 @@ struct Entry {
     /// Whether the entry was read since its last change.
     used: AtomicBool,
     /// Whether the value may have changed since it was read.
-    doubted: AtomicBool,
+    maybe_stale: AtomicBool,
 }
 
 /// Position of a request in the sequence of changes, and its time.
@@ -81,16 +81,16 @@ struct RecentChanges {
     /// The number of the last invalidation of all values. Responses to earlier requests are not cached.
     cleared: u64,
     /// The number of the last change that may have affected any name.
-    any: u64,
+    any_name: u64,
 }
 
 /// A gap in the stream of changes: from a later time on, values requested before the gap are no longer trusted.
 #[derive(Clone, Copy)]
 struct StreamGap {
-    asked_before: Instant,
+    requested_before: Instant,
     from: Instant,
     /// Values requested before this time are already distrusted, because of earlier gaps.
-    settled: Option<Instant>,
+    distrusted_before: Option<Instant>,
 }
 
 /// The period in which the store reports every change of values and of access, on a stream without a gap.
@@ -106,12 +106,12 @@ enum Followed {
 }
 
 impl Followed {
-    /// Returns the last time at which the response to a request at `asked_at` was known to be current.
-    fn confirmed(self, asked_at: Instant, now: Instant) -> Instant {
+    /// Returns the last time at which the response to a request at `requested_at` was known to be current.
+    fn confirmed(self, requested_at: Instant, now: Instant) -> Instant {
         match self {
-            Self::Since(since) if asked_at >= since => now,
-            Self::Until { since, until } if asked_at >= since => asked_at.max(until),
-            _ => asked_at,
+            Self::Since(since) if requested_at >= since => now,
+            Self::Until { since, until } if requested_at >= since => requested_at.max(until),
+            _ => requested_at,
         }
     }
 }
@@ -141,19 +141,19 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(limits: Limits) -> Self {
         // Each entry has a minimum weight, so that both limits hold.
-        let least = (limits.octets_max / limits.entries_max.max(1)).max(1);
+        let least = (limits.bytes_max / limits.entries_max.max(1)).max(1);
         let weigh = move |name: &Name, entry: &Entry| {
-            let value = entry.answer.as_ref().map_or(0, |credential| credential.octets());
-            let octets = (value + name.as_str().len() + ENTRY_BYTES) as u64;
-            u32::try_from(octets.max(least)).unwrap_or(u32::MAX)
+            let value = entry.answer.as_ref().map_or(0, |credential| credential.bytes());
+            let bytes = (value + name.as_str().len() + ENTRY_BYTES) as u64;
+            u32::try_from(bytes.max(least)).unwrap_or(u32::MAX)
         };
-        let map = |octets: u64| {
-            let map = BoundedMap::builder(octets).weigher(weigh).time_to_live(limits.lifetime.max(KEPT));
+        let map = |bytes: u64| {
+            let map = BoundedMap::builder(bytes).weigher(weigh).time_to_live(limits.lifetime.max(RETENTION));
             map.eviction(Eviction::LeastRecent).build()
         };
         Self {
-            values: map(limits.octets_max),
-            absent: map(limits.octets_max / ABSENT_PART),
+            values: map(limits.bytes_max),
+            absent: map(limits.bytes_max / ABSENT_PART),
             followed: Mutex::new(Followed::No),
             saved: Mutex::new(None),
             revision: AtomicU64::new(0),
@@ -209,21 +209,21 @@ impl Cache {
     fn age(&self, entry: &Entry) -> Option<Age> {
         let now = Instant::now();
         let followed = *self.followed.lock();
-        let gone = now.saturating_duration_since(followed.confirmed(entry.asked_at, now));
-        if gone > self.limits.lifetime || entry.ends_at.is_some_and(|end| now >= end) {
+        let since_confirmed = now.saturating_duration_since(followed.confirmed(entry.requested_at, now));
+        if since_confirmed > self.limits.lifetime || entry.ends_at.is_some_and(|end| now >= end) {
             return None;
         }
-        if entry.doubted.load(Ordering::Relaxed) {
+        if entry.maybe_stale.load(Ordering::Relaxed) {
             return Some(Age::Old);
         }
         let gap = *self.gap.lock();
-        if gap.is_some_and(|gap| gap.invalid_before(now).is_some_and(|before| entry.asked_at <= before)) {
+        if gap.is_some_and(|gap| gap.invalid_before(now).is_some_and(|before| entry.requested_at <= before)) {
             return Some(Age::Old);
         }
-        let is_new = now.saturating_duration_since(entry.asked_at) < FOLLOWED_FRESH;
-        let age = if gone < entry.fresh_for && (is_new || gone > Duration::ZERO) {
+        let is_new = now.saturating_duration_since(entry.requested_at) < FOLLOWED_FRESH;
+        let age = if since_confirmed < entry.fresh_for && (is_new || since_confirmed > Duration::ZERO) {
             Age::Fresh
-        } else if gone < entry.fresh_for + self.limits.revalidate {
+        } else if since_confirmed < entry.fresh_for + self.limits.revalidate {
             Age::Stale
         } else {
             Age::Old
@@ -256,7 +256,7 @@ impl Cache {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
         let forgotten = recent.forgotten.next_multiple_of(CHANGES_MAX as u64);
-        last.copied().unwrap_or(0).max(forgotten).max(recent.any)
+        last.copied().unwrap_or(0).max(forgotten).max(recent.any_name)
     }
 
     /// Caches a response, unless the name has changed since the request.
@@ -266,11 +266,11 @@ impl Cache {
         let entry = Entry {
             ends_at: ends_in.and_then(|left| Instant::now().checked_add(left)),
             answer,
-            asked_at: mark.at,
+            requested_at: mark.at,
             fresh_for: jitter(ttl, SPREAD),
             renewing: AtomicBool::new(false),
             used: AtomicBool::new(true),
-            doubted: AtomicBool::new(false),
+            maybe_stale: AtomicBool::new(false),
         };
         // Hold the lock during the insert. A change before the insert is visible here; a change after the insert removes the entry
         // or marks it as doubtful.
@@ -297,7 +297,7 @@ impl Cache {
     pub(crate) fn clear(&self) {
         let mut recent = self.recent.lock();
         recent.count += 1;
-        (recent.any, recent.cleared) = (recent.count, recent.count);
+        (recent.any_name, recent.cleared) = (recent.count, recent.count);
         self.values.invalidate_all();
         self.absent.invalidate_all();
         if let Some(saved) = &mut *self.saved.lock() {
@@ -324,7 +324,7 @@ impl Cache {
         let mut all = Vec::new();
         names.retain(|name| {
             let Some(entry) = self.entry(name) else { return false };
-            let age = now.saturating_duration_since(followed.confirmed(entry.asked_at, now));
+            let age = now.saturating_duration_since(followed.confirmed(entry.requested_at, now));
             if age > self.limits.lifetime {
                 return false;
             }
@@ -336,16 +336,16 @@ impl Cache {
 
     /// Restores an entry from disk. It is read again as soon as the store responds.
     pub(crate) fn restore(&self, entry: SavedEntry) {
-        let Some(asked_at) = Instant::now().checked_sub(entry.age) else { return };
+        let Some(requested_at) = Instant::now().checked_sub(entry.age) else { return };
         let ends_in = entry.answer.as_ref().and_then(|credential| credential.ends_in());
         let restored = Entry {
             ends_at: ends_in.and_then(|left| Instant::now().checked_add(left)),
             answer: entry.answer,
-            asked_at,
+            requested_at,
             fresh_for: Duration::ZERO,
             renewing: AtomicBool::new(false),
             used: AtomicBool::new(true),
-            doubted: AtomicBool::new(true),
+            maybe_stale: AtomicBool::new(true),
         };
         self.insert(entry.name, restored);
     }
@@ -364,13 +364,13 @@ impl Cache {
     pub(crate) fn doubt(&self, name: Name) {
         let mut recent = self.recent.lock();
         if let Some(entry) = self.entry(&name) {
-            entry.doubted.store(true, Ordering::Relaxed);
+            entry.maybe_stale.store(true, Ordering::Relaxed);
         }
         recent.changed(name);
     }
 
     /// Marks an entry as unread, after a change has refreshed it.
-    pub(crate) fn unused(&self, name: &Name) {
+    pub(crate) fn mark_unread(&self, name: &Name) {
         if let Some(entry) = self.entry(name) {
             entry.used.store(false, Ordering::Relaxed);
         }
@@ -382,26 +382,26 @@ impl Cache {
         let now = Instant::now();
         let mut recent = self.recent.lock();
         recent.count += 1;
-        recent.any = recent.count;
+        recent.any_name = recent.count;
         drop(recent);
         let mut gap = self.gap.lock();
         let from = match *gap {
             Some(earlier) if earlier.from > now => earlier.from.min(now + after),
             _ => now + after,
         };
-        let settled = gap.and_then(|earlier| earlier.invalid_before(now));
-        *gap = Some(StreamGap { asked_before: now, from, settled });
+        let distrusted_before = gap.and_then(|earlier| earlier.invalid_before(now));
+        *gap = Some(StreamGap { requested_before: now, from, distrusted_before });
     }
 
     /// Removes expired entries.
-    pub(crate) fn tidy(&self) {
+    pub(crate) fn remove_expired(&self) {
         self.values.run_pending_tasks();
         self.absent.run_pending_tasks();
     }
 
     #[cfg(test)]
     fn entries(&self) -> u64 {
-        self.tidy();
+        self.remove_expired();
         self.values.entry_count() + self.absent.entry_count()
     }
 }
@@ -429,7 +429,7 @@ impl RecentChanges {
 impl StreamGap {
     /// Returns a time: values that were requested before this time are invalid at `now`. `None` if no value is invalid.
     fn invalid_before(&self, now: Instant) -> Option<Instant> {
-        if now >= self.from { Some(self.asked_before) } else { self.settled }
+        if now >= self.from { Some(self.requested_before) } else { self.distrusted_before }
     }
 }
 
@@ -549,7 +549,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn missing_names_do_not_evict_values() {
-        let cache = Cache::new(Limits { octets_max: 64 << 10, ..limits() });
+        let cache = Cache::new(Limits { bytes_max: 64 << 10, ..limits() });
         cache.put(name("/a"), some("/a"), cache.mark());
         for number in 0..10_000 {
             cache.put(name(&format!("/none{number}")), None, cache.mark());
@@ -617,10 +617,10 @@ mod tests {
         cache.put(name("/a"), some("/a"), cache.mark());
         assert!(cache.forget(name("/a")));
         cache.put(name("/a"), some("/a"), cache.mark());
-        cache.unused(&name("/a"));
+        cache.mark_unread(&name("/a"));
         assert!(!cache.forget(name("/a")), "nobody has asked since");
         cache.put(name("/a"), some("/a"), cache.mark());
-        cache.unused(&name("/a"));
+        cache.mark_unread(&name("/a"));
         assert!(cache.first(&[name("/a")]).is_some());
         assert!(cache.forget(name("/a")));
     }
@@ -709,8 +709,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cache_stays_within_entry_and_byte_limits() {
-        for (entries_max, octets_max, kept) in [(10, 1 << 20, 10), (1_000, 20 * 660, 20)] {
-            let cache = Cache::new(Limits { entries_max, octets_max, ..limits() });
+        for (entries_max, bytes_max, kept) in [(10, 1 << 20, 10), (1_000, 20 * 660, 20)] {
+            let cache = Cache::new(Limits { entries_max, bytes_max, ..limits() });
             for number in 0..200 {
                 let at = format!("/n{number}");
                 cache.put(name(&at), some(&at), cache.mark());

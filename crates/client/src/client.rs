@@ -77,12 +77,12 @@ impl Builder {
     /// # Errors
     /// [`Error::Invalid`] if the address, the roots or the certificate cannot be used.
     pub fn build(self) -> Result<Client, Error> {
-        let place = Endpoint::parse(&self.url)?;
-        if let Endpoint::Socket(path) = &place {
+        let endpoint = Endpoint::parse(&self.url)?;
+        if let Endpoint::Socket(path) = &endpoint {
             check_socket(path)?;
         }
-        let reach = TransportOptions {
-            place,
+        let options = TransportOptions {
+            endpoint,
             roots: self.roots,
             identity: self.identity,
             login: self.login,
@@ -90,7 +90,7 @@ impl Builder {
         };
         let stop = CancellationToken::new();
         Ok(Client(Arc::new(ClientState {
-            transport: Arc::new(Transport::new(reach)?),
+            transport: Arc::new(Transport::new(options)?),
             cache: Arc::new(Cache::new(self.limits)),
             flights: flight::Cache::with_entries_max(1),
             running: OnceLock::new(),
@@ -173,17 +173,17 @@ impl Client {
         let names: Arc<[Name]> =
             names.iter().map(|name| Name::parse(name.as_ref())).collect::<Result<_, _>>()?;
         let counters = &self.0.transport.counters;
-        let Some((remembered, age)) = self.0.cache.first(&names) else {
+        let Some((cached, age)) = self.0.cache.first(&names) else {
             counters.misses.add();
-            if let Some((error, false)) = self.0.transport.away() {
+            if let Some((error, false)) = self.0.transport.outage() {
                 return Err(error);
             }
             return self.fetch(names).await;
         };
-        match (age, self.0.transport.away()) {
+        match (age, self.0.transport.outage()) {
             (Age::Fresh, _) => {
                 counters.hits.add();
-                return Ok(remembered);
+                return Ok(cached);
             }
             (Age::Stale, None) | (Age::Stale | Age::Old, Some((_, true))) => self.renew(names),
             (Age::Stale | Age::Old, Some((_, false))) => {}
@@ -199,7 +199,7 @@ impl Client {
             },
         }
         counters.stale_hits.add();
-        Ok(remembered)
+        Ok(cached)
     }
 
     /// Like [`Self::lookup`], for many lists in as few requests as possible. Each list has its own result.
@@ -233,7 +233,7 @@ impl Client {
     /// # Errors
     /// [`Error::Invalid`] for an invalid name.
     pub fn doubt(&self, name: &str) -> Result<(), Error> {
-        self.doubted(Some(Name::parse(name)?));
+        self.record_change(Some(Name::parse(name)?));
         Ok(())
     }
 
@@ -274,11 +274,11 @@ impl Client {
 
     /// Records that a name was changed through this client, and invalidates it without waiting for the stream of changes.
     pub(crate) fn changed(&self, name: Option<Name>) {
-        events::notify(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
+        events::notify(&self.0.cache, &self.0.changes, name, &reread(Arc::downgrade(&self.0)));
     }
 
     /// Records that a name may have been changed through this client: the response to the change is missing.
-    pub(crate) fn doubted(&self, name: Option<Name>) {
+    pub(crate) fn record_change(&self, name: Option<Name>) {
         events::doubt(&self.0.cache, &self.0.changes, name);
     }
 
@@ -287,8 +287,8 @@ impl Client {
         self.0.running.get_or_init(|| {
             let (transport, cache) = (Arc::clone(&self.0.transport), Arc::clone(&self.0.cache));
             if self.0.limits.follow {
-                let (changes, again) = (self.0.changes.clone(), again(Arc::downgrade(&self.0)));
-                let following = events::follow(Arc::clone(&transport), Arc::clone(&cache), changes, again);
+                let (changes, reread) = (self.0.changes.clone(), reread(Arc::downgrade(&self.0)));
+                let following = events::follow(Arc::clone(&transport), Arc::clone(&cache), changes, reread);
                 let stop = self.0.stop.clone();
                 tokio::spawn(async move { stop.run_until_cancelled(following).await });
             }
@@ -299,23 +299,23 @@ impl Client {
     /// Reads from the store, once for concurrent requests of the same names.
     async fn fetch(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let batches = self.batches().clone();
-        let (asked, cache) = (Arc::clone(&names), Arc::clone(&self.0.cache));
+        let (requested, cache) = (Arc::clone(&names), Arc::clone(&self.0.cache));
         let make = move || async move {
             // Another request may have filled the cache in the meantime.
-            if let Some((value, Age::Fresh)) = cache.first(&asked) {
+            if let Some((value, Age::Fresh)) = cache.first(&requested) {
                 return Ok(Fresh { value, lifetime: Duration::ZERO });
             }
             // The lifetime is zero: waiting callers share this result, and later ones use the cache.
-            match batches.lookup(asked).await {
+            match batches.lookup(requested).await {
                 Ok(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
                 Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
             }
         };
         // The deadline includes the time in the queue.
         let most = self.0.limits.deadline;
-        let late = || Error::Unavailable(format!("no response within {most:?}"));
+        let timeout_error = || Error::Unavailable(format!("no response within {most:?}"));
         let flight = (Arc::clone(&names), self.0.cache.last_change(&names));
-        timeout(most, self.0.flights.fetch(&flight, make)).await.unwrap_or_else(|_| Err(late()))
+        timeout(most, self.0.flights.fetch(&flight, make)).await.unwrap_or_else(|_| Err(timeout_error()))
     }
 
     /// Renews entries in the background.
@@ -335,13 +335,13 @@ impl Client {
 }
 
 /// Reads a name again in the background, as long as a client exists.
-fn again(client: Weak<ClientState>) -> impl Fn(Name) {
+fn reread(client: Weak<ClientState>) -> impl Fn(Name) {
     move |name| {
         let Some(inner) = client.upgrade() else { return };
         tokio::spawn(async move {
             let client = Client(inner);
             match client.fetch(Arc::from([name.clone()])).await {
-                Ok(_) => client.0.cache.unused(&name),
+                Ok(_) => client.0.cache.mark_unread(&name),
                 Err(error) => tracing::debug!(%error, "cannot query the changes"),
             }
         });

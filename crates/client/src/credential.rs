@@ -14,7 +14,7 @@ use crate::{Error, Name};
 /// A credential's current version. Its `Debug` output contains no value.
 pub struct Credential {
     view: CredentialView<SecretJson>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Drop for Credential {
@@ -27,11 +27,11 @@ impl Drop for Credential {
 }
 
 /// Returns the approximate memory of a value in bytes.
-fn octets(value: &Value) -> usize {
+fn bytes(value: &Value) -> usize {
     let inner = match value {
         Value::String(text) => text.len(),
-        Value::Array(all) => all.iter().map(octets).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + octets(value)).sum(),
+        Value::Array(all) => all.iter().map(bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + bytes(value)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
     inner + size_of::<Value>()
@@ -53,9 +53,9 @@ impl Credential {
         if view.version.name.is_empty() {
             return Err(Error::Unavailable("its response is not a credential".to_owned()));
         }
-        let metadata = view.version.metadata.as_ref().map_or(0, octets);
-        let octets = size_of::<Self>() + view.version.name.len() + metadata + view.value.expose().len();
-        Ok(Self { view, octets })
+        let metadata = view.version.metadata.as_ref().map_or(0, bytes);
+        let bytes = size_of::<Self>() + view.version.name.len() + metadata + view.value.expose().len();
+        Ok(Self { view, bytes })
     }
 
     /// Returns the name as it was first written.
@@ -104,8 +104,8 @@ impl Credential {
         Name::parse(self.name())
     }
 
-    pub(crate) fn octets(&self) -> usize {
-        self.octets
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

@@ -21,13 +21,13 @@ const EVENT_MAX: usize = 64 << 10;
 /// Timeout of a silent stream. The store sends data every fifteen seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// First delay before the stream is opened again. Each further delay doubles, up to a maximum.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum delay before the stream is opened again.
-const AGAIN_MAX: Duration = Duration::from_secs(30);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Delay before a retry if the store does not support the stream.
-const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
+const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// Duration after which a stream counts as successful. The delays of retries then begin again with the first delay.
-const GOOD: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Time over which clients spread their requests after a gap in the stream.
 const SPREAD: Duration = Duration::from_secs(2);
 
@@ -69,12 +69,12 @@ pub(crate) fn channel() -> Sender {
     Sender(broadcast::Sender::new(BEHIND_MAX))
 }
 
-/// Updates the cache first, then notifies subscribers, so that they read the new value. Calls `again` to read a value in use
+/// Updates the cache first, then notifies subscribers, so that they read the new value. Calls `reread` to read a value in use
 /// immediately, so that it is cached even if the store fails next.
-pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
+pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, reread: &impl Fn(Name)) {
     let Some(name) = name else { return doubt(cache, changes, None) };
     if cache.forget(name.clone()) {
-        again(name.clone());
+        reread(name.clone());
     }
     // There may be no subscribers.
     let _ = changes.0.send(Change::Name(name));
@@ -94,11 +94,11 @@ pub(crate) async fn follow(
     transport: Arc<Transport>,
     cache: Arc<Cache>,
     changes: Sender,
-    again: impl Fn(Name),
+    reread: impl Fn(Name),
 ) {
     let mut following =
-        ChangeFollower { transport, cache, changes, again, last: None, begun_before: false, resumed: false };
-    let mut pause = AGAIN;
+        ChangeFollower { transport, cache, changes, reread, last: None, begun_before: false, resumed: false };
+    let mut pause = RETRY_DELAY;
     loop {
         let began = Instant::now();
         let ended = following.stream().await;
@@ -107,17 +107,17 @@ pub(crate) async fn follow(
             // Values that this client received earlier must not be served any more.
             following.cache.clear();
         }
-        if began.elapsed() > GOOD {
-            pause = AGAIN;
+        if began.elapsed() > STABLE_AFTER {
+            pause = RETRY_DELAY;
         }
         let wait = match &ended {
-            Err(Error::Refused { status: 404, .. }) => UNKNOWN_AGAIN,
+            Err(Error::Refused { status: 404, .. }) => UNSUPPORTED_RETRY_DELAY,
             _ => pause,
         };
         if let Err(error) = &ended {
             tracing::debug!(%error, "the stream of changes ended");
         }
-        pause = (pause * 2).min(AGAIN_MAX);
+        pause = (pause * 2).min(RETRY_DELAY_MAX);
         tokio::time::sleep(jitter(wait, 0.5)).await;
     }
 }
@@ -126,7 +126,7 @@ struct ChangeFollower<F> {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
     changes: Sender,
-    again: F,
+    reread: F,
     /// The id of the last event.
     last: Option<String>,
     begun_before: bool,
@@ -156,12 +156,12 @@ impl<F: Fn(Name)> ChangeFollower<F> {
             let broken = |_| Error::Unavailable("the stream of changes failed".to_owned());
             let Some(chunk) = chunk.map_err(broken)? else { return Ok(()) };
             for event in reader.read(&chunk)? {
-                self.heard(event);
+                self.handle_event(event);
             }
         }
     }
 
-    fn heard(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         if !event.id.is_empty() {
             self.last = Some(event.id);
         }
@@ -188,7 +188,7 @@ impl<F: Fn(Name)> ChangeFollower<F> {
                 let change = serde_json::from_str::<CredentialName>(&event.data);
                 let name = change.ok().and_then(|change| Name::parse(&change.name).ok());
                 self.transport.counters.changes.add();
-                notify(&self.cache, &self.changes, name, &self.again);
+                notify(&self.cache, &self.changes, name, &self.reread);
             }
             _ => {}
         }
@@ -232,13 +232,13 @@ struct Event {
 struct Reader {
     rest: Vec<u8>,
     event: Event,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Reader {
-    fn read(&mut self, octets: &[u8]) -> Result<Vec<Event>, Error> {
+    fn read(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
-        self.rest.extend_from_slice(octets);
+        self.rest.extend_from_slice(bytes);
         let rest = std::mem::take(&mut self.rest);
         let mut lines = rest.split(|octet| *octet == b'\n').peekable();
         while let Some(line) = lines.next() {
@@ -249,9 +249,9 @@ impl Reader {
             }
             let line = String::from_utf8_lossy(line);
             let line = line.trim_end_matches('\r');
-            self.octets += line.len();
+            self.bytes += line.len();
             if line.is_empty() {
-                self.octets = 0;
+                self.bytes = 0;
                 let event = std::mem::take(&mut self.event);
                 if event != Event::default() {
                     events.push(event);
@@ -267,7 +267,7 @@ impl Reader {
                 _ => {}
             }
         }
-        if self.rest.len() + self.octets > EVENT_MAX {
+        if self.rest.len() + self.bytes > EVENT_MAX {
             return Err(Error::Unavailable(format!("an event has more than {EVENT_MAX} bytes")));
         }
         Ok(events)

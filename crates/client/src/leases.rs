@@ -82,7 +82,7 @@ impl Client {
             body: body.map(|body| wiped(Zeroizing::new(body))),
             once,
             // A database that does not respond does not mean that the store is unavailable.
-            passed: true,
+            forwarded: true,
         };
         Ok(self.transport().request(&request).await?.checked()?.body)
     }

@@ -17,7 +17,7 @@ pub struct Limits {
     /// Maximum number of cached names, in addition to the memory limit.
     pub entries_max: u64,
     /// Memory for credentials in bytes. Names without a credential get an additional quarter.
-    pub octets_max: u64,
+    pub bytes_max: u64,
     /// Deadline of one lookup, including all retries.
     pub deadline: Duration,
     /// Whether to follow the stream of changes.
@@ -32,7 +32,7 @@ impl Default for Limits {
             revalidate: Duration::from_secs(30),
             lifetime: Duration::from_secs(3_600),
             entries_max: u64::MAX,
-            octets_max: 64 << 20,
+            bytes_max: 64 << 20,
             deadline: Duration::from_secs(10),
             follow: true,
         }

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::transport::{Pool, StoreRequest, jitter, wiped};
 
 /// Part of a token's lifetime for which the token is used. The rest allows for clock differences and latency.
-const USED: f64 = 0.9;
+const USABLE_FRACTION: f64 = 0.9;
 /// Maximum random part by which the time of use is shortened, so that clients that started together do not log in together.
 const SPREAD: f64 = 0.1;
 /// A new token is requested in the last 1/`PARTS_LEFT` (a fifth) of the time for which the old token is used.
@@ -25,11 +25,11 @@ const PARTS_LEFT: u32 = 5;
 /// Time for which a refused login is not retried, because the store delays repeated failures.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Timeout of a request for a token. Callers that wait have their own deadline; the background renewal has none.
-const WITHIN: Duration = Duration::from_secs(5);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lifetime of a token if the issuer names none, seconds.
 const EXPIRES_IN: u64 = 60;
 /// Errors for which a new token may help.
-const ENDED: [&str; 2] = ["access_token_expired", "invalid_token"];
+const EXPIRED_TOKEN_ERRORS: [&str; 2] = ["access_token_expired", "invalid_token"];
 
 pub(crate) type Token = Arc<Secret>;
 
@@ -78,7 +78,7 @@ impl Login {
     /// Handles a refused token. Returns whether a new token may help.
     pub(crate) fn ended(&self, token: Option<&Token>, error: &str) -> bool {
         let Self::Client { tokens, .. } = self else { return false };
-        if !ENDED.contains(&error) {
+        if !EXPIRED_TOKEN_ERRORS.contains(&error) {
             return false;
         }
         // Another caller may have already requested a new token.
@@ -98,12 +98,13 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
         headers: HeaderMap::from_iter([(CONTENT_TYPE, form)]),
         body: Some(body),
         once: true,
-        passed: false,
+        forwarded: false,
     };
     pool.counters.logins.add();
     let issued = async { pool.exchange(&request, None).await?.checked()?.json() };
-    let late = |_| Err(Error::Unavailable(format!("no response to the login within {WITHIN:?}")));
-    let issued = timeout(WITHIN, issued).await.unwrap_or_else(late);
+    let timeout_error =
+        |_| Err(Error::Unavailable(format!("no response to the login within {TOKEN_TIMEOUT:?}")));
+    let issued = timeout(TOKEN_TIMEOUT, issued).await.unwrap_or_else(timeout_error);
     let failed = |error: Error| {
         let lifetime = if error.is_unavailable() { Duration::ZERO } else { REFUSED_FOR };
         Failed { error, lifetime }
@@ -111,7 +112,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
     let issued = issued.map_err(failed)?;
     let issued: TokenView<Secret> = serde_json::from_value(issued)
         .map_err(|_| failed(Error::Unavailable("the response to the login has no token".to_owned())))?;
-    let good_for = Duration::from_secs(issued.expires_in.unwrap_or(EXPIRES_IN)).mul_f64(USED);
+    let good_for = Duration::from_secs(issued.expires_in.unwrap_or(EXPIRES_IN)).mul_f64(USABLE_FRACTION);
     Ok(Fresh { value: Arc::new(issued.access_token), lifetime: jitter(good_for, SPREAD) })
 }
 

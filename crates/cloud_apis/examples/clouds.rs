@@ -344,7 +344,7 @@ impl Estate {
             false => usize::MAX / 2,
         };
         let pools = Pools::new((variant.pools)(), Machine { descriptors, database })?;
-        let http = HttpClient::keeping(&[world.azure.root()], variant.idle)?;
+        let http = HttpClient::with_idle_max(&[world.azure.root()], variant.idle)?;
         let sources = world.sources(&pools, &http).await?;
         let options = outbound::resolve::Options {
             cache_entries: variant.dns_cache,
@@ -495,7 +495,7 @@ impl Estate {
         let (sender, writer) = Writer::start(store.clone(), id, options);
         let states = source_states(store, sources).await?;
         let trust = || {
-            let mut trust = Trusted::nobody();
+            let mut trust = Trusted::trusting_none();
             trust.add_bytes(world.fleet.roots_pem().as_bytes());
             trust
         };
@@ -581,7 +581,7 @@ async fn list_clouds(
             }
             Event::Ended(listed) => {
                 run.failed.extend(listed.failures());
-                run.failed.extend(listed.gone.iter().map(|place| format!("{} is gone", place.name)));
+                run.failed.extend(listed.removed.iter().map(|place| format!("{} is gone", place.name)));
                 run.read += listed.read;
                 ended.push(*listed);
             }

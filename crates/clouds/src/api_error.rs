@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbound::pool::{Judged, Verdict};
+use outbound::pool::{ClassifyError, Verdict};
 
 /// Maximum bytes of a provider's error message that are stored.
 const MESSAGE_MAX: usize = 500;
@@ -37,7 +37,7 @@ impl ApiError {
             // A 503 response with `Retry-After` is treated as throttling.
             503 if retry_after.is_some() => Verdict::Throttled { retry_after },
             _ if throttles(code) => Verdict::Throttled { retry_after },
-            408 | 500 | 502 | 503 | 504 => Verdict::MayHeal,
+            408 | 500 | 502 | 503 | 504 => Verdict::Transient,
             _ => Verdict::Final,
         };
         let code = if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() };
@@ -48,7 +48,7 @@ impl ApiError {
     /// Creates the error for a call without a response: no connection, or a broken one.
     #[must_use]
     pub fn unreachable(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { code: "unreachable".into(), message: chain(error), verdict: Verdict::MayHeal, denied: false }
+        Self { code: "unreachable".into(), message: chain(error), verdict: Verdict::Transient, denied: false }
     }
 
     /// Creates the error for missing or unusable credentials.
@@ -60,17 +60,17 @@ impl ApiError {
     /// Creates the error for a temporary failure of the credentials service: it is unreachable or overloaded.
     #[must_use]
     pub fn credentials_unavailable(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { verdict: Verdict::MayHeal, denied: false, ..Self::credentials(error) }
+        Self { verdict: Verdict::Transient, denied: false, ..Self::credentials(error) }
     }
 
     /// Creates the error for a malformed response, such as a truncated page. A retry may help.
     #[must_use]
     pub fn malformed(what: &str) -> Self {
-        Self { code: "malformed".into(), message: shown(what), verdict: Verdict::MayHeal, denied: false }
+        Self { code: "malformed".into(), message: shown(what), verdict: Verdict::Transient, denied: false }
     }
 }
 
-impl Judged for ApiError {
+impl ClassifyError for ApiError {
     fn verdict(&self) -> Verdict {
         self.verdict
     }
@@ -143,11 +143,11 @@ mod tests {
             (403, "AccessDeniedException", None, Verdict::Final),
             (400, "AccessDeniedException", None, Verdict::Final),
             (503, "", Some("2"), wait(2)),
-            (503, "", None, Verdict::MayHeal),
-            (500, "InternalFailure", None, Verdict::MayHeal),
+            (503, "", None, Verdict::Transient),
+            (500, "InternalFailure", None, Verdict::Transient),
             (404, "NotFound", None, Verdict::Final),
             // A truncated page.
-            (200, "", None, Verdict::MayHeal),
+            (200, "", None, Verdict::Transient),
         ] {
             let error = ApiError::of_status(status, code, "m", retry_after);
             assert_eq!(error.verdict, verdict, "{status} {code} {retry_after:?}");

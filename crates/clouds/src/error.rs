@@ -65,7 +65,7 @@ impl From<CallError<ApiError>> for SourceError {
                 Self::Denied { operation, answer }
             }
             CallError::Failed { operation, source: answer } => Self::Failed { operation, answer },
-            no_turn @ CallError::NoTurn { .. } => Self::Throttled(no_turn.to_string()),
+            no_turn @ CallError::NotSent { .. } => Self::Throttled(no_turn.to_string()),
             silent @ CallError::Silent { .. } => Self::Silent(silent.to_string()),
         }
     }

@@ -33,7 +33,7 @@ pub struct Listed {
     /// State for the next listing. Store it only after the certificates of this listing are stored.
     pub state: State,
     /// Resources that the last listing contained and that no longer exist.
-    pub gone: Vec<CloudResource>,
+    pub removed: Vec<CloudResource>,
     /// Parts that could not be listed, with the error. An empty part name means the source itself.
     pub failed: Vec<(String, SourceError)>,
     /// Errors about additional data such as tags, one per part. The list of certificates is complete without this data.
@@ -63,15 +63,15 @@ pub struct Tagged {
 impl Listed {
     /// Returns the parts that could not be listed, as human-readable text.
     pub fn failures(&self) -> impl Iterator<Item = String> {
-        self.written(&self.failed)
+        self.format_parts(&self.failed)
     }
 
     /// Returns the remarks, as human-readable text.
     pub fn remark_texts(&self) -> impl Iterator<Item = String> {
-        self.written(&self.remarks)
+        self.format_parts(&self.remarks)
     }
 
-    fn written<'a>(&'a self, parts: &'a [(String, SourceError)]) -> impl Iterator<Item = String> + 'a {
+    fn format_parts<'a>(&'a self, parts: &'a [(String, SourceError)]) -> impl Iterator<Item = String> + 'a {
         parts.iter().map(|(part, error)| {
             let space = if part.is_empty() { "" } else { " " };
             format!("{}{space}{part}: {}", self.source, chain(error))

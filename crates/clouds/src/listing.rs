@@ -71,9 +71,9 @@ pub fn start(
     events
 }
 
-async fn list(source: Arc<dyn CloudSource>, since: State, deadline: Deadline, out: mpsc::Sender<Event>) {
+async fn list(source: Arc<dyn CloudSource>, previous: State, deadline: Deadline, out: mpsc::Sender<Event>) {
     let _guard = telemetry::tasks::guard("cloud-source");
-    let sink = Sink::new(source.name().clone(), since, out);
+    let sink = Sink::new(source.name().clone(), previous, out);
     let ended = deadline.bound(source.list(&sink, deadline)).await;
     sink.end(ended.unwrap_or(Err(SourceError::OutOfTime))).await;
 }

@@ -282,8 +282,8 @@ fn check_provider(provider: Provider, settings: &ProviderSettings, clouds: usize
         _ => {}
     }
     for (operation, pace) in &settings.operations {
-        if !documented(provider).iter().any(|(known, _)| known == operation) {
-            let known: Vec<&str> = documented(provider).iter().map(|(known, _)| *known).collect();
+        if !documented_rates(provider).iter().any(|(known, _)| known == operation) {
+            let known: Vec<&str> = documented_rates(provider).iter().map(|(known, _)| *known).collect();
             let operation = operation.clone();
             return Err(PoolsError::UnknownOperation { provider, operation, known: known.join(", ") });
         }
@@ -341,7 +341,7 @@ const GCP: &[(&str, OperationRateLimit)] =
 const KUBERNETES: &[(&str, OperationRateLimit)] =
     &[("kubernetes:Read", OperationRateLimit { per_second: Some(5), per_minute: None, burst: Some(10) })];
 
-fn documented(provider: Provider) -> &'static [(&'static str, OperationRateLimit)] {
+fn documented_rates(provider: Provider) -> &'static [(&'static str, OperationRateLimit)] {
     match provider {
         Provider::Aws => AWS,
         Provider::Azure => AZURE,
@@ -368,8 +368,8 @@ pub struct Pools(Shared<PoolSet>);
 struct PoolSet {
     settings: PoolSettings,
     sizes: Sizes,
-    whole: AdaptiveLimit,
-    made: Mutex<BTreeMap<String, ProviderPool>>,
+    total: AdaptiveLimit,
+    existing: Mutex<BTreeMap<String, ProviderPool>>,
 }
 
 /// The pool of one server, with its provider's rates.
@@ -386,8 +386,8 @@ impl Pools {
     /// [`PoolsError`]; [`PoolsError::hint`] returns a hint.
     pub fn new(settings: PoolSettings, machine: Machine) -> Result<Self, PoolsError> {
         let sizes = sizes(&settings, machine)?;
-        let whole = AdaptiveLimit::new(sizes.clouds);
-        Ok(Self(Shared::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
+        let total = AdaptiveLimit::new(sizes.clouds);
+        Ok(Self(Shared::new(PoolSet { settings, sizes, total, existing: Mutex::default() })))
     }
 
     /// Returns the maximum concurrent dials to endpoints, in addition to the connections of these pools: [`scan::ScanOptions::in_flight`].
@@ -405,31 +405,34 @@ impl Pools {
     /// Returns the pool of one server of `provider`. `server` is any name that distinguishes servers with separate quotas.
     #[must_use]
     pub fn of(&self, provider: Provider, server: &str) -> ProviderPool {
-        let mut made = self.0.made.lock();
+        let mut existing = self.0.existing.lock();
         let mut name = format!("{provider}/{server}");
-        if made.len() >= POOLS_MAX && !made.contains_key(&name) {
+        if existing.len() >= POOLS_MAX && !existing.contains_key(&name) {
             name = format!("{provider}/others");
         }
-        if let Some(pool) = made.get(&name) {
+        if let Some(pool) = existing.get(&name) {
             return pool.clone();
         }
         let settings = self.0.settings.of(provider);
-        let paces = documented(provider).iter().map(|(operation, documented)| {
-            (*operation, Pace::from(settings.operations.get(*operation).copied().unwrap_or(*documented)))
+        let paces = documented_rates(provider).iter().map(|(operation, documented_rates)| {
+            (
+                *operation,
+                Pace::from(settings.operations.get(*operation).copied().unwrap_or(*documented_rates)),
+            )
         });
         // Limited by the number for all clouds: a small machine has smaller pools.
         let concurrency = settings.concurrency(concurrency_default(provider)).min(self.0.sizes.clouds);
         let options = PoolOptions { concurrency, call_limit: CALL_LIMIT };
-        let pool = Pool::new(name.as_str(), options, self.0.whole.clone());
+        let pool = Pool::new(name.as_str(), options, self.0.total.clone());
         let pool = ProviderPool { pool, paces: Arc::new(paces.collect()) };
-        made.insert(name, pool.clone());
+        existing.insert(name, pool.clone());
         pool
     }
 
     /// Returns the metrics of every pool.
     #[must_use]
     pub fn gauges(&self) -> Vec<PoolGauges> {
-        self.0.made.lock().values().map(|made| made.pool.gauges()).collect()
+        self.0.existing.lock().values().map(|existing| existing.pool.gauges()).collect()
     }
 }
 

@@ -24,7 +24,7 @@ pub const CHAIN_MAX: usize = 16;
 /// Destination for the certificates of one source.
 pub struct Sink {
     source: Arc<str>,
-    since: State,
+    previous: State,
     out: mpsc::Sender<Event>,
     gathered: Mutex<CollectedCertificates>,
 }
@@ -40,27 +40,27 @@ struct CollectedCertificates {
 }
 
 impl Sink {
-    pub(super) fn new(source: Arc<str>, since: State, out: mpsc::Sender<Event>) -> Self {
-        Self { source, since, out, gathered: Mutex::default() }
+    pub(super) fn new(source: Arc<str>, previous: State, out: mpsc::Sender<Event>) -> Self {
+        Self { source, previous, out, gathered: Mutex::default() }
     }
 
     /// Returns the state of a resource at the last listing.
     #[must_use]
     pub fn known(&self, place: &CloudResource) -> Option<&KnownCertificate> {
-        self.since.get(place)
+        self.previous.get(place)
     }
 
     /// Returns the known chain of a resource whose marker is unchanged, so that the chain need not be read. `None`: read it.
     #[must_use]
     pub fn unchanged(&self, place: &CloudResource, marker: &str) -> Option<Chain> {
-        let known = self.since.get(place)?;
+        let known = self.previous.get(place)?;
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
     }
 
     /// Returns the known tags of a resource whose marker is unchanged. `None`: the tags must be read.
     #[must_use]
     pub fn known_tags(&self, place: &CloudResource, marker: &str) -> Option<Tags> {
-        let known = self.since.get(place).filter(|known| known.marker == marker)?;
+        let known = self.previous.get(place).filter(|known| known.marker == marker)?;
         known.tags.clone()
     }
 
@@ -78,7 +78,7 @@ impl Sink {
                 return Err(SourceError::TooMany { what: "certificates", max: CERTIFICATES_PER_SOURCE_MAX });
             }
             gathered.read += u64::from(matches!(certificate.chain, Chain::Read(_)));
-            let known = remembered(part, &mut certificate);
+            let known = known_certificate(part, &mut certificate);
             gathered.seen.insert(certificate.place.clone(), known);
             gathered.batch.push(certificate);
             (gathered.batch.len() >= BATCH_MAX).then(|| std::mem::take(&mut gathered.batch))
@@ -118,25 +118,33 @@ impl Sink {
         }
         let CollectedCertificates { seen, listed, mut failed, remarks, read, .. } =
             self.gathered.into_inner();
-        let whole = ended.is_ok();
+        let complete = ended.is_ok();
         if let Err(error) = ended {
             failed.push((String::new(), error));
         }
         let parts = failed.iter().map(|(part, _)| part.clone()).collect();
         let count = seen.len() as u64;
         let tagged =
-            seen.iter().filter_map(|(place, now)| tagged(self.since.get(place), place, now)).collect();
-        let (state, gone) = self.since.after(seen, &listed, &parts, whole);
+            seen.iter().filter_map(|(place, now)| tagged(self.previous.get(place), place, now)).collect();
+        let (state, removed) = self.previous.after(seen, &listed, &parts, complete);
         let remarks = remarks.into_iter().collect();
-        let listed =
-            Listed { source: self.source, state, gone, failed, remarks, tagged, certificates: count, read };
+        let listed = Listed {
+            source: self.source,
+            state,
+            removed,
+            failed,
+            remarks,
+            tagged,
+            certificates: count,
+            read,
+        };
         // The receiver is dropped only when the listing is stopped.
         let _ = self.out.send(Event::Ended(Box::new(listed))).await;
     }
 }
 
 /// Returns the state to store for a certificate; truncates its chain to [`CHAIN_MAX`].
-fn remembered(part: &str, certificate: &mut CloudCertificate) -> KnownCertificate {
+fn known_certificate(part: &str, certificate: &mut CloudCertificate) -> KnownCertificate {
     let chain = match &mut certificate.chain {
         Chain::Read(chain) => {
             chain.truncate(CHAIN_MAX);

@@ -12,7 +12,7 @@ use crate::certificate::CloudResource;
 use crate::tags::Tags;
 
 /// Version of the stored format. A state with another version is ignored, which costs one full listing.
-const FORM: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// State of a source at its last listing: opaque to the code that stores it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -57,7 +57,7 @@ impl State {
     /// [`StateError`] for invalid text.
     pub fn from_text(text: &str) -> Result<Self, StateError> {
         let stored: StoredState = serde_json::from_str(text).map_err(StateError)?;
-        if stored.form != FORM {
+        if stored.form != FORMAT_VERSION {
             return Ok(Self::default());
         }
         let mut known = BTreeMap::new();
@@ -78,7 +78,7 @@ impl State {
             let store = known.entry(place.store.name().to_owned()).or_default();
             store.insert(place.name.clone(), certificate.clone());
         }
-        serde_json::to_string(&StoredState { form: FORM, known }).unwrap_or_default()
+        serde_json::to_string(&StoredState { form: FORMAT_VERSION, known }).unwrap_or_default()
     }
 
     /// Returns the last known state of a resource.
@@ -107,29 +107,30 @@ impl State {
     /// Returns the state after a listing that found `seen`, and the resources that are gone.
     ///
     /// A resource is gone if its part was listed completely and did not contain the resource. A resource is also gone if the source
-    /// was listed completely (`whole`) and the resource's part no longer exists. Resources that could not be listed keep their
+    /// was listed completely (`complete`) and the resource's part no longer exists. Resources that could not be listed keep their
     /// previous state.
     pub(super) fn after(
         &self,
         seen: BTreeMap<CloudResource, KnownCertificate>,
         listed: &BTreeSet<String>,
         failed: &BTreeSet<String>,
-        whole: bool,
+        complete: bool,
     ) -> (Self, Vec<CloudResource>) {
-        let (mut known, mut gone) = (seen, Vec::new());
+        let (mut known, mut removed) = (seen, Vec::new());
         for (place, before) in &self.known {
             if known.contains_key(place) {
                 continue;
             }
             let part = &before.part;
-            let no_more = listed.contains(part) && !failed.contains(part) || whole && !failed.contains(part);
+            let no_more =
+                listed.contains(part) && !failed.contains(part) || complete && !failed.contains(part);
             if no_more {
-                gone.push(place.clone());
+                removed.push(place.clone());
             } else {
                 known.insert(place.clone(), before.clone());
             }
         }
-        (Self { known }, gone)
+        (Self { known }, removed)
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
         let before =
             State { known: [(place("a"), known("east", "1")), (place("b"), known("west", "1"))].into() };
         // Parts listed completely, parts failed, source listed completely → gone.
-        for (listed, failed, whole, gone) in [
+        for (listed, failed, complete, removed) in [
             (&["east", "west"][..], &[][..], true, &["a", "b"][..]),
             (&["east"], &["west"], true, &["a"]),
             (&["east"], &[], false, &["a"]),
@@ -170,9 +171,9 @@ mod tests {
             // A part reported both as listed and as failed counts as failed.
             (&["east"], &["east", "west"], true, &[]),
         ] {
-            let (after, found) = before.after(BTreeMap::new(), &parts(listed), &parts(failed), whole);
-            let expected: Vec<CloudResource> = gone.iter().map(|name| place(name)).collect();
-            assert_eq!(found, expected, "{listed:?} {failed:?} {whole}");
+            let (after, found) = before.after(BTreeMap::new(), &parts(listed), &parts(failed), complete);
+            let expected: Vec<CloudResource> = removed.iter().map(|name| place(name)).collect();
+            assert_eq!(found, expected, "{listed:?} {failed:?} {complete}");
             assert_eq!(after.len() + found.len(), 2);
         }
     }
@@ -181,8 +182,8 @@ mod tests {
     fn seen_certificates_replace_known_ones() {
         let before = State { known: [(place("a"), known("east", "1"))].into() };
         let seen = BTreeMap::from([(place("a"), known("east", "2")), (place("c"), known("east", "1"))]);
-        let (after, gone) = before.after(seen, &parts(&["east"]), &parts(&[]), true);
-        assert_eq!((after.len(), gone.len()), (2, 0));
+        let (after, removed) = before.after(seen, &parts(&["east"]), &parts(&[]), true);
+        assert_eq!((after.len(), removed.len()), (2, 0));
         assert_eq!(after.get(&place("a")).map(|known| known.marker.as_str()), Some("2"));
     }
 

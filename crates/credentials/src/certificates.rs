@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::regenerate::Changes;
 use crate::tables;
 use crate::tables::{CredentialVersionRow, Requester, delete_credential_version, set_transitional_version};
-use crate::value::{GivenValue, certificate_of};
+use crate::value::{SubmittedValue, certificate_of};
 use crate::version::{Version, VersionView};
 use crate::writing::Draft;
 use crate::{CaVersions, CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -150,7 +150,7 @@ impl Credentials {
             }
             after = page.next;
             if after.is_none() {
-                relate(&mut all);
+                set_signers(&mut all);
                 return Ok(all);
             }
         }
@@ -226,8 +226,8 @@ impl Credentials {
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Write).await?;
         self.reject_second_transitional(&name, new.transitional).await?;
-        let GivenValue { value, .. } =
-            Value::given(Kind::Certificate, new.value.into(), self.options().any_key)?;
+        let SubmittedValue { value, .. } =
+            Value::submitted(Kind::Certificate, new.value.into(), self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
         let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
         let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();
@@ -260,28 +260,28 @@ impl Credentials {
         version: Uuid,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Delete).await?;
-        let gone = self.version_of(&requester.with_full_access(), version).await;
-        let gone = gone.map_err(|error| match error {
+        let deleted_version = self.version_of(&requester.with_full_access(), version).await;
+        let deleted_version = deleted_version.map_err(|error| match error {
             CredentialError::NotFound => CredentialError::NoVersion,
             other => other,
         })?;
         let event =
             self.event(requester, "credential.delete_version", name.as_str(), json!({ "version": version }));
-        let told = self.changed(requester, &name, event.at_us);
+        let outbox_event = self.changed(requester, &name, event.at_us);
         let (key, who) = (name.key().to_owned(), requester.clone());
         let deleted = self.store().write("credential_version_delete", move |tx| {
             async move {
                 let deleted = delete_credential_version(tx, &who, &key, version).await?;
                 if deleted {
                     store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
+                    store::emit(tx, vec![outbox_event]).await?;
                 }
                 Ok(deleted)
             }
             .boxed()
         });
         match deleted.await {
-            Ok(true) => self.answered(requester, &name, gone).await,
+            Ok(true) => self.for_response(requester, &name, deleted_version).await,
             Ok(false) => Err(CredentialError::NoVersion),
             Err(StoreError::Stale(_)) => Err(CredentialError::bad(LAST_VERSION)),
             Err(error) => Err(error.into()),
@@ -308,14 +308,14 @@ impl Credentials {
         };
         let event =
             self.event(requester, "credential.transition", name.as_str(), json!({ "version": version }));
-        let told = self.changed(requester, &name, event.at_us);
+        let outbox_event = self.changed(requester, &name, event.at_us);
         let (key, who) = (name.key().to_owned(), requester.clone());
         let moved = self.store().write("credential_transition", move |tx| {
             async move {
                 let moved = set_transitional_version(tx, &who, &key, version).await?;
                 if moved {
                     store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
+                    store::emit(tx, vec![outbox_event]).await?;
                 }
                 Ok(moved)
             }
@@ -327,14 +327,14 @@ impl Credentials {
         self.update_children(requester, &name).await?;
         let mut current = Vec::with_capacity(2);
         for version in self.current_or_empty(&requester.with_full_access(), &name).await? {
-            current.push(self.answered(requester, &name, version).await?);
+            current.push(self.for_response(requester, &name, version).await?);
         }
         Ok(current)
     }
 
     /// Prepares a version for the response to a change. Removes the private key unless the caller may read the credential. Logs
     /// the read if the key is returned.
-    async fn answered(
+    async fn for_response(
         &self,
         requester: &Requester,
         name: &Name,
@@ -368,8 +368,8 @@ impl Credentials {
             })
             .collect();
         for names in self.signed_by(name).await?.chunks(CHILDREN_AT_ONCE) {
-            let there = self.newest_versions(names).await?;
-            let drafts = there.into_iter().filter_map(|there| trusting(there, &pems));
+            let existing = self.newest_versions(names).await?;
+            let drafts = existing.into_iter().filter_map(|existing| draft_with_trust(existing, &pems));
             let written = drafts.map(|draft| self.write(&all, draft));
             for written in join_all(written).await {
                 match written {
@@ -432,8 +432,8 @@ impl Credentials {
 
 /// Returns a draft of this version that trusts these CA certificates: the signing certificate, and the CA's other version if there
 /// are two. `None` if the version already trusts exactly these certificates, or is not a certificate.
-fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
-    let Value::Certificate(mut value) = there.value else { return None };
+fn draft_with_trust(existing: Version, pems: &[String]) -> Option<Draft> {
+    let Value::Certificate(mut value) = existing.value else { return None };
     let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);
     // A single CA version needs no entry: it is trusted as the signer.
     let other = |pem: &&String| certificate_of(pem).map(|ca| ca.fingerprint) != signed;
@@ -442,20 +442,20 @@ fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
         return None;
     }
     value.trusted_ca = trusted;
-    let mut draft = Draft::new(Name::stored(there.name), Value::Certificate(value), "credential.trust");
-    draft.metadata = there.metadata;
-    draft.parameters = there.parameters;
-    draft.facts = there.facts;
-    draft.not_after_us = there.not_after_us;
-    draft.ends_at_us = there.ends_at_us;
-    draft.transitional = there.transitional;
-    draft.signed_by = there.signed_by;
-    draft.expected = Some(Some(there.id));
+    let mut draft = Draft::new(Name::stored(existing.name), Value::Certificate(value), "credential.trust");
+    draft.metadata = existing.metadata;
+    draft.parameters = existing.parameters;
+    draft.facts = existing.facts;
+    draft.not_after_us = existing.not_after_us;
+    draft.ends_at_us = existing.ends_at_us;
+    draft.transitional = existing.transitional;
+    draft.signed_by = existing.signed_by;
+    draft.expected = Some(Some(existing.id));
     Some(draft)
 }
 
 /// Sets on each certificate its signer and the certificates that it signed.
-fn relate(all: &mut [CertificateView]) {
+fn set_signers(all: &mut [CertificateView]) {
     let places: HashMap<String, usize> =
         all.iter().enumerate().map(|(place, one)| (one.name.to_ascii_lowercase(), place)).collect();
     for child in 0..all.len() {

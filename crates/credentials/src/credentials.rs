@@ -176,7 +176,7 @@ impl Credentials {
             stock,
             self.tidy(stop.clone()),
             self.rotate(stop.clone()),
-            self.keep_leases(stop)
+            self.run_lease_upkeep(stop)
         );
     }
 
@@ -289,12 +289,12 @@ impl Credentials {
 
     /// Returns the current versions of a name. On PostgreSQL concurrent lookups share a statement, because the round trip costs
     /// several times the lookup.
-    pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
+    pub(crate) async fn rows_of(&self, lookup_key: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
-            let rows = tables::Credentials::of(self.store()).current(&[asked], self.now_us()).await?;
+            let rows = tables::Credentials::of(self.store()).current(&[lookup_key], self.now_us()).await?;
             return Ok(rows.into_iter().map(|(_, row)| row).collect());
         };
-        let answer = lookups.submit(asked).await;
+        let answer = lookups.submit(lookup_key).await;
         let answer =
             answer.map_err(|_| CredentialError::Internal("the lookup queue has stopped".to_owned()))?;
         answer.map_err(CredentialError::from)
@@ -359,7 +359,7 @@ async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreErr
         let (rows, shared) = (Arc::clone(&rows), Arc::clone(&all));
         let stored = store.write_indexed("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
         match stored {
-            Ok(fates) => return fates.into_iter().map(Ok).collect(),
+            Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
             // The database has rolled the transaction back, so that a retry stores nothing twice.
             Err(StoreError::Busy { .. }) if left > 0 => {}
             Err(error) => {
@@ -376,9 +376,9 @@ async fn put_all(
     rows: Arc<[NewCredentialVersion]>,
     all: Arc<[NewVersion]>,
 ) -> Result<Vec<Put>, StoreError> {
-    let fates = put_credential_versions(tx, &rows).await?;
+    let outcomes = put_credential_versions(tx, &rows).await?;
     let stored = || {
-        all.iter().zip(&fates).filter_map(|(new, fate)| match fate {
+        all.iter().zip(&outcomes).filter_map(|(new, outcome)| match outcome {
             Put::Stored { name, .. } => Some((new, name.as_str())),
             _ => None,
         })
@@ -391,7 +391,7 @@ async fn put_all(
     }
     let issued: Vec<NewIssued> = stored().filter_map(|(new, _)| new.issued.clone()).collect();
     let recorded = if issued.is_empty() { Vec::new() } else { authority::issue::record(tx, &issued).await? };
-    if recorded.iter().any(|fate| *fate != Insertion::New) {
+    if recorded.iter().any(|outcome| *outcome != Insertion::New) {
         return Err(StoreError::Corrupt("a newly generated key is blocked".to_owned()));
     }
     let events: Vec<NewEvent> = stored().map(|(new, name)| change_event(new, name)).collect();
@@ -399,7 +399,7 @@ async fn put_all(
     if telemetry::spans::is_installed() {
         telemetry::spans::emit(stored().map(|(new, name)| span(new, name)).collect());
     }
-    Ok(fates)
+    Ok(outcomes)
 }
 
 /// Returns the span of a new version. Its trace has the ID of the version, so requests with the credential can link to it.

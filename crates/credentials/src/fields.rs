@@ -9,7 +9,7 @@ use keys::SecretJson;
 use serde_json::{Map, Value as Json, json};
 
 use crate::tables;
-use crate::tables::{Requester, hold_credential_metadata, set_credential_metadata};
+use crate::tables::{Requester, lock_credential_metadata, set_credential_metadata};
 use crate::value::readable;
 use crate::writing::checked_metadata;
 use crate::{
@@ -36,17 +36,17 @@ impl Value {
     /// # Errors
     /// [`CredentialError::Internal`] if the value cannot be read as JSON.
     pub fn fields(&self, versions: CaVersions) -> Result<SecretJson, CredentialError> {
-        let shown = self.shown(versions);
-        if !shown.is_object() {
+        let response = self.response(versions);
+        if !response.is_object() {
             let name = if self.kind() == Kind::Password { "password" } else { "value" };
-            return written(&Members::from_iter([(name.to_owned(), shown)]));
+            return to_object(&Members::from_iter([(name.to_owned(), response)]));
         }
         if matches!(self, Self::Json(_)) {
-            return Ok(shown);
+            return Ok(response);
         }
-        let mut fields = members(&shown)?;
+        let mut fields = members(&response)?;
         fields.retain(|_, value| !value.is_null());
-        written(&fields)
+        to_object(&fields)
     }
 }
 
@@ -57,7 +57,7 @@ fn members(object: &SecretJson) -> Result<Members, CredentialError> {
     object.parse().map_err(internal)
 }
 
-fn written(members: &Members) -> Result<SecretJson, CredentialError> {
+fn to_object(members: &Members) -> Result<SecretJson, CredentialError> {
     SecretJson::of(members).map_err(internal)
 }
 
@@ -113,10 +113,10 @@ fn merge(target: &mut Members, patch: Members) -> Result<(), CredentialError> {
         if value.is_null() {
             target.shift_remove(&name);
         } else if value.is_object() {
-            let there = target.get(&name).filter(|there| there.is_object());
-            let mut merged = there.map(members).transpose()?.unwrap_or_default();
+            let existing = target.get(&name).filter(|existing| existing.is_object());
+            let mut merged = existing.map(members).transpose()?.unwrap_or_default();
             merge(&mut merged, members(&value)?)?;
-            target.insert(name, written(&merged)?);
+            target.insert(name, to_object(&merged)?);
         } else {
             target.insert(name, value);
         }
@@ -179,10 +179,10 @@ impl Credentials {
         fields: SecretJson,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
-        let there = tables::Credentials::of(self.store())
+        let existing = tables::Credentials::of(self.store())
             .numbered(&requester.with_full_access(), name.key(), None)
             .await?;
-        let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
+        let kind = existing.as_ref().map_or(Kind::Json, |existing| existing.kind);
         let value = match value_of(kind, fields) {
             Ok(value) => value,
             // A caller without write permission must not learn the type.
@@ -191,8 +191,9 @@ impl Credentials {
             }
             Err(error) => return Err(error),
         };
-        let noted = there.and_then(|there| there.version).and_then(|version| version.metadata);
-        let metadata = noted.and_then(|text| serde_json::from_str(&text).ok());
+        let old_metadata =
+            existing.and_then(|existing| existing.version).and_then(|version| version.metadata);
+        let metadata = old_metadata.and_then(|text| serde_json::from_str(&text).ok());
         let request = SetRequest { metadata, expected_number, ..SetRequest::new(name, kind, value) };
         self.set(requester, request).await
     }
@@ -220,7 +221,7 @@ impl Credentials {
             let mut fields = members(&version.value.fields(CaVersions::Signer)?)?;
             merge(&mut fields, members(patch)?)?;
             let expected = expected_number.unwrap_or(last);
-            match self.set_fields(requester, name.clone(), written(&fields)?, Some(expected)).await {
+            match self.set_fields(requester, name.clone(), to_object(&fields)?, Some(expected)).await {
                 Err(CredentialError::Changed) if expected_number.is_none() && left > 0 => {}
                 other => return other,
             }
@@ -254,11 +255,11 @@ impl Credentials {
         name: &Name,
         patch: Map<String, Json>,
     ) -> Result<(), CredentialError> {
-        let patched = move |noted: Option<Json>| {
-            let all = noted.filter(Json::is_object).unwrap_or_else(|| Map::new().into());
+        let patched = move |old_metadata: Option<Json>| {
+            let all = old_metadata.filter(Json::is_object).unwrap_or_else(|| Map::new().into());
             let mut all = members(&all.into())?;
             merge(&mut all, members(&Json::Object(patch).into())?)?;
-            let merged = (!all.is_empty()).then(|| written(&all)?.parse().map_err(internal));
+            let merged = (!all.is_empty()).then(|| to_object(&all)?.parse().map_err(internal));
             checked_metadata(merged.transpose()?)
         };
         self.change_metadata(requester, name, patched).await
@@ -272,21 +273,22 @@ impl Credentials {
         change: impl FnOnce(Option<Json>) -> Result<Option<Json>, CredentialError> + Send + 'static,
     ) -> Result<(), CredentialError> {
         let event = self.event(requester, "credential.metadata", name.as_str(), json!({}));
-        let told = self.changed(requester, name, event.at_us);
+        let outbox_event = self.changed(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
         let changed = self.store().write_indexed("credential_metadata", move |tx| {
             async move {
-                let Some((version, noted)) = hold_credential_metadata(tx, &requester, &key).await? else {
+                let Some((version, old_metadata)) = lock_credential_metadata(tx, &requester, &key).await?
+                else {
                     return Ok(Err(CredentialError::NotFound));
                 };
-                let noted = noted.and_then(|text| serde_json::from_str(&text).ok());
-                let text = match change(noted) {
+                let old_metadata = old_metadata.and_then(|text| serde_json::from_str(&text).ok());
+                let text = match change(old_metadata) {
                     Ok(metadata) => metadata.map(|metadata| metadata.to_string()),
                     Err(error) => return Ok(Err(error)),
                 };
                 set_credential_metadata(tx, version, text.as_deref()).await?;
                 store::audit(tx, vec![event]).await?;
-                store::emit(tx, vec![told]).await?;
+                store::emit(tx, vec![outbox_event]).await?;
                 Ok(Ok(()))
             }
             .boxed()
@@ -316,7 +318,7 @@ mod tests {
         ] {
             let mut merged = members(&target.into()).unwrap();
             merge(&mut merged, members(&patch.into()).unwrap()).unwrap();
-            assert_eq!(written(&merged).unwrap().parse::<Json>().unwrap(), result);
+            assert_eq!(to_object(&merged).unwrap().parse::<Json>().unwrap(), result);
         }
     }
 

@@ -4,9 +4,9 @@
 //! as in CredHub, because CredHub clients compare them word for word.
 
 mod access;
-mod away;
 mod certificates;
 mod credentials;
+mod deletion;
 mod error;
 mod fields;
 mod generate;
@@ -32,9 +32,9 @@ mod writing;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::AccessChange;
-pub use away::{Deleted, VersionsChange};
 pub use certificates::{CertificateView, NewCertificateVersion, Regeneration};
 pub use credentials::Credentials;
+pub use deletion::{Deleted, VersionsChange};
 pub use error::{CredentialError, Refusal};
 pub use fields::Numbered;
 pub use generate::{
@@ -52,8 +52,8 @@ pub use options::{CredentialsOptions, ReadAudit, Retention};
 pub use permission::{Operation, Operations, Permission};
 pub use reading::{FIND_MAX, KeyUsage, SearchFilter};
 pub use rotation::{
-    BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlannedRotation,
-    ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationPolicyRow, RotationReport, ShownHook,
+    BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookInfo, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlannedRotation,
+    ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationPolicyRow, RotationReport,
 };
 pub use store::states::CredentialKind as Kind;
 pub use token::{Grant, Tokens};

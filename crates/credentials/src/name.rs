@@ -109,7 +109,7 @@ impl PermissionPath {
 
     /// Returns whether this path covers a name (lower case).
     #[must_use]
-    pub fn holds(&self, name_key: &str) -> bool {
+    pub fn covers(&self, name_key: &str) -> bool {
         match self.key().strip_suffix('*') {
             Some(prefix) => name_key.starts_with(prefix),
             None => name_key == self.key(),
@@ -185,8 +185,8 @@ mod tests {
         }
         assert_eq!(PermissionPath::parse("a/*").unwrap().as_str(), "/a/*");
         let below = PermissionPath::parse("/A/*").unwrap();
-        assert!(below.holds("/a/b") && !below.holds("/a") && !below.holds("/ab/c"));
-        assert!(PermissionPath::parse("/A").unwrap().holds("/a"));
+        assert!(below.covers("/a/b") && !below.covers("/a") && !below.covers("/ab/c"));
+        assert!(PermissionPath::parse("/A").unwrap().covers("/a"));
         for text in ["", "/", "/a*", "/*/a", "/a//*", "/a/", "/../*"] {
             assert!(PermissionPath::parse(text).is_err(), "{text:?}");
         }

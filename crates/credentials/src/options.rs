@@ -82,7 +82,7 @@ impl CredentialsOptions {
     /// Returns the retention rule of a name (lower case).
     #[must_use]
     pub fn retention_of(&self, name_key: &str) -> Option<&Retention> {
-        let fits = self.retention.iter().filter(|retention| retention.path.holds(name_key));
+        let fits = self.retention.iter().filter(|retention| retention.path.covers(name_key));
         fits.max_by_key(|retention| retention.path.key().len())
     }
 }

@@ -38,7 +38,7 @@ const BAD_OPERATION: &str = "The provided operation is not supported. Valid valu
 const NO_OPERATION: &str =
     "At least one operation must be provided. Please validate your input and retry your request.";
 const NO_ACTOR: &str = "You must specify an actor. Please validate your input and retry your request.";
-const OTHER_PLACE: &str = "The permission guid does not match the provided actor and path.";
+const PERMISSION_MISMATCH: &str = "The permission guid does not match the provided actor and path.";
 
 impl Operations {
     /// Parses the names of operations; requires at least one.
@@ -119,17 +119,17 @@ impl Credentials {
         let row = PermissionRow { id: Uuid::now_v7(), settings };
         let (event, id) = (self.permission_event(requester, "credential.grant", &row), row.id);
         let (settings, at_us, by) = (row.settings.clone(), self.now_us(), requester.actor.clone());
-        let made = self.store().write("credential_grant", move |tx| {
+        let created = self.store().write("credential_grant", move |tx| {
             async move {
-                let made = insert_permission(tx, id, &settings, (at_us, &by)).await?;
-                if made {
+                let created = insert_permission(tx, id, &settings, (at_us, &by)).await?;
+                if created {
                     store::audit(tx, vec![event]).await?;
                 }
-                Ok(made)
+                Ok(created)
             }
             .boxed()
         });
-        if made.await? { Ok(row.into()) } else { Err(CredentialError::PermissionExists) }
+        if created.await? { Ok(row.into()) } else { Err(CredentialError::PermissionExists) }
     }
 
     /// Changes the operations of a permission. If `at` is set, fails unless the permission belongs to that actor and path.
@@ -148,7 +148,7 @@ impl Credentials {
         check_actor(requester, &row.settings.actor)?;
         if at.is_some_and(|(actor, path)| row.settings.actor != actor || row.settings.path_key != path.key())
         {
-            return Err(CredentialError::bad(OTHER_PLACE));
+            return Err(CredentialError::bad(PERMISSION_MISMATCH));
         }
         row.settings.operations = operations.0;
         let event = self.permission_event(requester, "credential.grant", &row);
@@ -177,15 +177,15 @@ impl Credentials {
         let row = self.permission_row(requester, id, Operation::WriteAcl).await?;
         check_actor(requester, &row.settings.actor)?;
         let event = self.permission_event(requester, "credential.ungrant", &row);
-        let gone = self.store().write("credential_ungrant", move |tx| {
+        let deleted = self.store().write("credential_ungrant", move |tx| {
             async move {
-                let gone = delete_permission(tx, id).await?;
+                let deleted = delete_permission(tx, id).await?;
                 store::audit(tx, vec![event]).await?;
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if gone.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
+        if deleted.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
     }
 
     /// Returns a permission by its id.
@@ -241,7 +241,7 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Permission>, CredentialError> {
-        if !requester.everything {
+        if !requester.full_access {
             return Err(CredentialError::NoPermission);
         }
         let page = tables::Credentials::of(self.store()).permissions(after, limit).await?;
@@ -317,7 +317,7 @@ fn check_actor(requester: &Requester, actor: &str) -> Result<(), CredentialError
             "An actor can have at most 255 characters and no control characters.",
         ));
     }
-    if is_same_actor(actor, &requester.actor) && !requester.everything {
+    if is_same_actor(actor, &requester.actor) && !requester.full_access {
         return Err(CredentialError::OwnPermission);
     }
     Ok(())

@@ -32,7 +32,7 @@ const READINGS_EVERY: Duration = Duration::from_millis(200);
 /// Maximum distinct reads buffered while the database is unavailable, about 200 bytes each. When the buffer is full, readers wait.
 const READINGS_PENDING_MAX: usize = 65_536;
 /// Delay before the next transaction after a failed one.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A read: which actor read which version.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -70,7 +70,7 @@ impl ReadLog {
     ///
     /// # Errors
     /// [`CredentialError::Unlogged`] when the log was not written. The response must then not be sent.
-    pub(crate) async fn note(&self, readings: Vec<TimedReading>) -> Result<(), CredentialError> {
+    pub(crate) async fn record(&self, readings: Vec<TimedReading>) -> Result<(), CredentialError> {
         match self {
             _ if readings.is_empty() => Ok(()),
             Self::Durable(batcher) => match batcher.submit(readings).await {
@@ -78,7 +78,7 @@ impl ReadLog {
                 Err(_) => Err(CredentialError::Internal("the read log queue has stopped".to_owned())),
             },
             Self::Buffered(buffer) => {
-                buffer.note(readings).await;
+                buffer.record(readings).await;
                 Ok(())
             }
         }
@@ -105,7 +105,7 @@ impl ReadLog {
 async fn write_read_log(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Result<(), Arc<StoreError>>> {
     let count = answers.len();
     let mut pending = Pending::default();
-    answers.into_iter().flatten().for_each(|reading| pending.note(reading));
+    answers.into_iter().flatten().for_each(|reading| pending.record(reading));
     let mut left = ATTEMPTS;
     loop {
         left -= 1;
@@ -137,7 +137,7 @@ impl Default for ReadBuffer {
 }
 
 impl ReadBuffer {
-    async fn note(&self, readings: Vec<TimedReading>) {
+    async fn record(&self, readings: Vec<TimedReading>) {
         for reading in readings {
             // The channel stays open as long as the handle exists, so that the send cannot fail.
             let _ = self.queue.send(reading).await;
@@ -155,7 +155,7 @@ impl ReadBuffer {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     first = incoming.recv() => match first {
-                        Some(reading) => pending.note(reading),
+                        Some(reading) => pending.record(reading),
                         None => return,
                     },
                 }
@@ -163,13 +163,13 @@ impl ReadBuffer {
             pending.gather(&mut incoming, READINGS_EVERY, &stop).await;
             let ending = stop.is_cancelled();
             while ending && let Ok(left) = incoming.try_recv() {
-                pending.note(left);
+                pending.record(left);
             }
             if let Err(error) = pending.write(&store).await {
                 tracing::warn!(%error, readings = pending.readings.len(), "reads of credentials could not be written to \
                  the audit log yet");
                 if !ending {
-                    pending.gather(&mut incoming, AGAIN, &stop).await;
+                    pending.gather(&mut incoming, RETRY_DELAY, &stop).await;
                 }
             }
             if ending && incoming.is_empty() {
@@ -192,7 +192,7 @@ impl Pending {
         self.readings.is_empty()
     }
 
-    fn note(&mut self, (at_us, reading): TimedReading) {
+    fn record(&mut self, (at_us, reading): TimedReading) {
         match self.places.get(&reading) {
             Some(place) => {
                 let (_, _, last, count) = &mut self.readings[*place];
@@ -213,15 +213,15 @@ impl Pending {
         stop: &CancellationToken,
     ) {
         let until = tokio::time::Instant::now() + within;
-        let mut noted = Vec::new();
+        let mut received = Vec::new();
         while !stop.is_cancelled() {
             let room = READINGS_PENDING_MAX.saturating_sub(self.readings.len());
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep_until(until) => return,
-                count = incoming.recv_many(&mut noted, room), if room > 0 => if count == 0 { return },
+                count = incoming.recv_many(&mut received, room), if room > 0 => if count == 0 { return },
             }
-            noted.drain(..).for_each(|reading| self.note(reading));
+            received.drain(..).for_each(|reading| self.record(reading));
         }
     }
 
@@ -278,8 +278,8 @@ mod tests {
         let store = database.open().await;
         let log = ReadLog::open(ReadAudit::Durable, &store);
         let reading = Reading { actor: "a".to_owned(), name: "/a".to_owned(), version: Uuid::nil() };
-        let noted = join_all((0..READS).map(|at| log.note(vec![(at as i64, reading.clone())]))).await;
-        assert!(noted.iter().all(Result::is_ok));
+        let received = join_all((0..READS).map(|at| log.record(vec![(at as i64, reading.clone())]))).await;
+        assert!(received.iter().all(Result::is_ok));
         let filter = store::AuditFilter::default();
         let rows = store.audit_page(&filter, None, 1_000).await.unwrap().rows;
         let rows = rows.iter().filter(|row| row.action == "credential.read").count();

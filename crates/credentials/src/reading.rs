@@ -99,16 +99,17 @@ impl Credentials {
         let mut keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let asked: Vec<_> = keys.into_iter().map(|key| (requester.clone(), key)).collect();
+        let lookup_keys: Vec<_> = keys.into_iter().map(|key| (requester.clone(), key)).collect();
         let mut found: HashMap<&str, CredentialRow> = HashMap::new();
-        for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
+        for (place, row) in tables::Credentials::of(self.store()).current(&lookup_keys, self.now_us()).await?
+        {
             // The active version is the first row of a name.
-            found.entry(&asked[place].1).or_insert(row);
+            found.entry(&lookup_keys[place].1).or_insert(row);
         }
-        let octets = names.iter().filter_map(|name| found.get(name.key()));
+        let bytes = names.iter().filter_map(|name| found.get(name.key()));
         let left_out = found.values().any(|row| row.sealed.is_empty());
-        let octets = octets.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
-        if left_out || octets > SEALED_BYTES_MAX {
+        let bytes = bytes.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
+        if left_out || bytes > SEALED_BYTES_MAX {
             return Err(response_too_large("These names", "Request fewer at a time."));
         }
         let mut opened = HashMap::with_capacity(found.len());
@@ -121,11 +122,11 @@ impl Credentials {
             }
             opened.insert(key, answer);
         }
-        self.reads().note(readings).await?;
+        self.reads().record(readings).await?;
         Ok(names.iter().map(|name| opened.get(name.key()).cloned()).collect())
     }
 
-    /// Returns the newest versions of a name, newest first: at most `most`, and at most 10,000.
+    /// Returns the newest versions of a name, newest first: at most `limit`, and at most 10,000.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when the versions have more than 64 MiB
@@ -135,14 +136,14 @@ impl Credentials {
         &self,
         requester: &Requester,
         name: &Name,
-        most: Option<usize>,
+        limit: Option<usize>,
     ) -> Result<Vec<Version>, CredentialError> {
-        let (most, now_us) = (most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
-        if most > NAMES_UNBOUNDED {
-            let octets = tables::Credentials::of(self.store())
-                .versions_byte_size(requester, name.key(), most, now_us)
+        let (limit, now_us) = (limit.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
+        if limit > NAMES_UNBOUNDED {
+            let bytes = tables::Credentials::of(self.store())
+                .versions_byte_size(requester, name.key(), limit, now_us)
                 .await?;
-            if octets > SEALED_BYTES_MAX {
+            if bytes > SEALED_BYTES_MAX {
                 return Err(response_too_large(
                     "Its versions",
                     "Request only the newest versions: versions=10.",
@@ -150,7 +151,7 @@ impl Credentials {
             }
         }
         let rows =
-            tables::Credentials::of(self.store()).versions(requester, name.key(), most, now_us).await?;
+            tables::Credentials::of(self.store()).versions(requester, name.key(), limit, now_us).await?;
         let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
@@ -194,7 +195,7 @@ impl Credentials {
     ) -> Result<Vec<FoundCredential>, CredentialError> {
         let now = self.now_us();
         let ends = days.map(|days| now.saturating_add(days.saturating_mul(DAY_US)));
-        let most = FIND_MAX + 1;
+        let limit = FIND_MAX + 1;
         let mut found = match what {
             SearchFilter::Path(path) => {
                 let path = format!("/{}", path.trim_matches('/')).to_ascii_lowercase();
@@ -202,12 +203,12 @@ impl Credentials {
                 // `0` is the character after the slash: an upper bound of all names below the path.
                 let before = format!("{}0", &from[..from.len() - 1]);
                 tables::Credentials::of(self.store())
-                    .under(requester, (&from, &before), ends, most, now)
+                    .names_in_range(requester, (&from, &before), ends, limit, now)
                     .await?
             }
             SearchFilter::NameLike(part) => {
                 // Same as CredHub: a percent sign matches any text, an underscore only itself.
-                let limits = SearchLimits { ends_by_us: ends, most, now_us: now };
+                let limits = SearchLimits { ends_by_us: ends, limit, now_us: now };
                 tables::Credentials::of(self.store())
                     .names_containing(requester, &part.to_ascii_lowercase(), limits)
                     .await?
@@ -229,20 +230,20 @@ impl Credentials {
     }
 
     /// Returns names that begin with `prefix` (lower case, with its slash) and that the caller may read, sorted by name, at most
-    /// `most`.
+    /// `limit`.
     ///
     /// # Errors
     /// Errors of the database.
     #[crate::boxed]
-    pub async fn beginning(
+    pub async fn names_with_prefix(
         &self,
         requester: &Requester,
         prefix: &str,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<FoundCredential>, CredentialError> {
         let before = format!("{prefix}\u{10ffff}");
         let credentials = tables::Credentials::of(self.store());
-        Ok(credentials.under(requester, (prefix, &before), None, most, self.now_us()).await?)
+        Ok(credentials.names_in_range(requester, (prefix, &before), None, limit, self.now_us()).await?)
     }
 
     /// Returns the exact name as a search result, if it exists and the caller may read it. Uses one index probe.
@@ -287,7 +288,7 @@ impl Credentials {
             let (actor, name) = (requester.actor.clone(), version.name.clone());
             (at_us, Reading { actor, name, version: version.id })
         };
-        self.reads().note(versions.iter().map(reading).collect()).await
+        self.reads().record(versions.iter().map(reading).collect()).await
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 const DEPTH_MAX: usize = 16;
 
 /// Maximum certificates that are generated concurrently.
-const TOGETHER: usize = 64;
+const CONCURRENT_MAX: usize = 64;
 
 const STATIC_PASSWORD: &str = "The password could not be regenerated because the value was statically set. Only \
                                generated passwords may be regenerated.";
@@ -50,8 +50,8 @@ impl Credentials {
         name: &Name,
         metadata: Option<Json>,
     ) -> Result<Version, CredentialError> {
-        let there = self.version_to_regenerate(requester, name).await?;
-        self.regenerate_version(requester, there, metadata, &Changes::default()).await
+        let existing = self.version_to_regenerate(requester, name).await?;
+        self.regenerate_version(requester, existing, metadata, &Changes::default()).await
     }
 
     /// Regenerates all certificates that a credential signed, directly or through other CAs. Returns their names, sorted.
@@ -69,10 +69,10 @@ impl Credentials {
         }
         let levels = self.certificates_signed_by(requester, signer).await?;
         // Regenerates CAs before the certificates that they sign, so that new certificates chain to new CAs.
-        for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
-            let there = self.newest_versions(names).await?;
-            let made = there.into_iter().map(|there| async move {
-                self.regenerate_version(requester, there, None, &Changes::default()).await
+        for names in levels.iter().flat_map(|level| level.chunks(CONCURRENT_MAX)) {
+            let existing = self.newest_versions(names).await?;
+            let made = existing.into_iter().map(|existing| async move {
+                self.regenerate_version(requester, existing, None, &Changes::default()).await
             });
             // Waits for all started generations, because concurrent versions share transactions.
             join_all(made).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -138,11 +138,11 @@ impl Credentials {
     pub(crate) async fn regenerate_version(
         &self,
         requester: &Requester,
-        there: Version,
+        existing: Version,
         metadata: Option<Json>,
         changes: &Changes,
     ) -> Result<Version, CredentialError> {
-        let draft = self.draft_regeneration(requester, there, metadata, changes).await?;
+        let draft = self.draft_regeneration(requester, existing, metadata, changes).await?;
         self.write(requester, draft).await
     }
 
@@ -150,11 +150,11 @@ impl Credentials {
     pub(crate) async fn draft_regeneration(
         &self,
         requester: &Requester,
-        there: Version,
+        existing: Version,
         metadata: Option<Json>,
         changes: &Changes,
     ) -> Result<Draft, CredentialError> {
-        let mut parameters = parameters_of(&there)?;
+        let mut parameters = parameters_of(&existing)?;
         if let Parameters::Certificate(wanted) = &mut parameters {
             if let Some(bits) = changes.key_length {
                 (wanted.key_length, wanted.key_type) = (bits, None);
@@ -162,10 +162,10 @@ impl Credentials {
             wanted.duration = changes.duration.unwrap_or(wanted.duration);
             **wanted = wanted.as_ref().clone().checked()?;
         }
-        let name = Name::stored(there.name.clone());
+        let name = Name::stored(existing.name.clone());
         let mut draft: Draft = self.make(requester, name, &parameters, changes.transitional_signs).await?;
-        draft.metadata = checked_metadata(metadata)?.or(there.metadata);
-        draft.ends_at_us = there.ends_at_us;
+        draft.metadata = checked_metadata(metadata)?.or(existing.metadata);
+        draft.ends_at_us = existing.ends_at_us;
         draft.transitional = changes.transitional;
         draft.expected = changes.expected.map(Some);
         draft.action = "credential.regenerate";
@@ -174,21 +174,23 @@ impl Credentials {
 }
 
 /// Returns the parameters that a value was generated with, or parameters that would generate such a value.
-fn parameters_of(there: &Version) -> Result<Parameters, CredentialError> {
-    let kind = there.kind();
-    if let Some(kept) = there.parameters.as_ref().and_then(|kept| Parameters::again(kind, kept)) {
-        return Ok(kept);
+fn parameters_of(existing: &Version) -> Result<Parameters, CredentialError> {
+    let kind = existing.kind();
+    if let Some(serialized) =
+        existing.parameters.as_ref().and_then(|serialized| Parameters::from_serialized(kind, serialized))
+    {
+        return Ok(serialized);
     }
-    match (&there.value, kind) {
+    match (&existing.value, kind) {
         (_, Kind::Password) => Err(CredentialError::bad(STATIC_PASSWORD)),
         (_, Kind::User) => Err(CredentialError::bad(STATIC_USER)),
         (_, Kind::Rsa) => Ok(Parameters::Rsa(crate::RsaParameters::default())),
         (_, Kind::Ssh) => Ok(Parameters::Ssh(crate::SshParameters::default())),
         (Value::Certificate(value), _) => {
             let own = value.parsed().ok_or_else(|| CredentialError::bad(STATIC_CERTIFICATE))?;
-            let itself = there.facts.is_some_and(|facts| facts.self_signed);
-            let ca = there.signed_by.clone().filter(|_| !itself);
-            if ca.is_none() && !itself {
+            let is_self_signed = existing.facts.is_some_and(|facts| facts.self_signed);
+            let ca = existing.signed_by.clone().filter(|_| !is_self_signed);
+            if ca.is_none() && !is_self_signed {
                 return Err(CredentialError::bad(STATIC_CERTIFICATE));
             }
             Ok(Parameters::Certificate(Box::new(CertificateParameters::of(&own, ca))))

@@ -8,7 +8,7 @@ use x509::der::{Reader, tag};
 /// Formats a line for `authorized_keys`; `None` if the key is not an RSA key.
 pub(crate) fn rsa_line(spki: &[u8], comment: &str) -> Option<String> {
     let key = PublicKey::parse(spki).ok()?;
-    let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
+    let mut parts = Reader::new(key.key_bytes()).sequence().ok()?;
     let modulus = parts.expect(tag::INTEGER).ok()?.content;
     let exponent = parts.expect(tag::INTEGER).ok()?.content;
     let mut blob = Vec::with_capacity(modulus.len() + 32);

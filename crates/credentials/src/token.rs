@@ -20,9 +20,9 @@ use crate::tables;
 use crate::{CredentialError, Credentials};
 
 /// Lifetime of an access token, s.
-const ACCESS_FOR: i64 = 3_600;
+const ACCESS_LIFETIME_S: i64 = 3_600;
 /// Lifetime of a refresh token, s.
-const REFRESH_FOR: i64 = 30 * 86_400;
+const REFRESH_LIFETIME_S: i64 = 30 * 86_400;
 /// Maximum bytes of a token. Longer tokens are rejected.
 const TOKEN_MAX: usize = 4_096;
 /// Context string for the derivation of the signing key.
@@ -118,9 +118,9 @@ impl Credentials {
             Secret::new(sign(self.keyring(), &claims))
         };
         Tokens {
-            access: token(id, Use::Access, ACCESS_FOR),
-            refresh: token(Uuid::new_v4(), Use::Refresh, REFRESH_FOR),
-            expires_in: ACCESS_FOR,
+            access: token(id, Use::Access, ACCESS_LIFETIME_S),
+            refresh: token(Uuid::new_v4(), Use::Refresh, REFRESH_LIFETIME_S),
+            expires_in: ACCESS_LIFETIME_S,
             id,
         }
     }
@@ -164,7 +164,7 @@ impl Credentials {
     /// Errors of the database.
     #[crate::boxed]
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
-        let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
+        let until_us = self.now_us().saturating_add(REFRESH_LIFETIME_S * 1_000_000);
         tables::Credentials::of(self.store()).end_token(id, until_us).await?;
         self.live_tokens().invalidate(&id);
         self.end_leases_of_login(id).await
@@ -191,13 +191,13 @@ impl Credentials {
 
     async fn is_revoked(&self, id: Uuid) -> Result<bool, TokenError> {
         let store = self.store().clone();
-        let ask = move || async move {
+        let load = move || async move {
             let ended = tables::Credentials::of(&store).is_token_revoked(id).await;
             ended
                 .map(|value| Fresh { value, lifetime: CACHE_LIFETIME })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })
         };
-        self.live_tokens().fetch(&id, ask).await
+        self.live_tokens().fetch(&id, load).await
     }
 }
 

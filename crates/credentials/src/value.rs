@@ -164,7 +164,7 @@ struct KeyPairInput {
 }
 
 /// A value parsed from a request. For a certificate, also the name of its CA.
-pub(crate) struct GivenValue {
+pub(crate) struct SubmittedValue {
     pub(crate) value: Value,
     pub(crate) ca_name: Option<String>,
 }
@@ -185,8 +185,12 @@ impl Value {
     }
 
     /// Parses the value of a type from a request. Hashes a user's password, which blocks the thread for up to 40 ms.
-    pub(crate) fn given(kind: Kind, value: SecretJson, any_key: bool) -> Result<GivenValue, CredentialError> {
-        let plain = |value| GivenValue { value, ca_name: None };
+    pub(crate) fn submitted(
+        kind: Kind,
+        value: SecretJson,
+        any_key: bool,
+    ) -> Result<SubmittedValue, CredentialError> {
+        let plain = |value| SubmittedValue { value, ca_name: None };
         let parsed = readable(&value)?;
         Ok(match kind {
             Kind::Value => plain(Self::Value(text(parsed, &value, MISSING_VALUE)?)),
@@ -202,8 +206,8 @@ impl Value {
 
     /// Returns the value in the response format. `versions` selects the CA versions in a certificate's `ca` field.
     #[must_use]
-    pub fn shown(&self, versions: CaVersions) -> SecretJson {
-        let shown = match self {
+    pub fn response(&self, versions: CaVersions) -> SecretJson {
+        let response = match self {
             Self::Json(value) => return value.clone(),
             Self::Value(text) | Self::Password(text) => json!(text.expose()),
             Self::User(user) => json!(user),
@@ -219,7 +223,7 @@ impl Value {
                 "public_key_fingerprint": pair.public_key.as_deref().and_then(fingerprint),
             }),
         };
-        shown.into()
+        response.into()
     }
 
     /// Serializes the value for encryption.
@@ -236,15 +240,15 @@ impl Value {
     }
 
     /// Deserializes the output of [`Self::serialize_for_sealing`].
-    pub(crate) fn opened(kind: Kind, octets: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn decrypted(kind: Kind, bytes: &[u8]) -> Result<Self, serde_json::Error> {
         Ok(match kind {
-            Kind::Value => Self::Value(serde_json::from_slice(octets)?),
-            Kind::Password => Self::Password(serde_json::from_slice(octets)?),
-            Kind::Json => Self::Json(serde_json::from_slice(octets)?),
-            Kind::User => Self::User(serde_json::from_slice(octets)?),
-            Kind::Certificate => Self::Certificate(serde_json::from_slice(octets)?),
-            Kind::Rsa => Self::Rsa(serde_json::from_slice(octets)?),
-            Kind::Ssh => Self::Ssh(serde_json::from_slice(octets)?),
+            Kind::Value => Self::Value(serde_json::from_slice(bytes)?),
+            Kind::Password => Self::Password(serde_json::from_slice(bytes)?),
+            Kind::Json => Self::Json(serde_json::from_slice(bytes)?),
+            Kind::User => Self::User(serde_json::from_slice(bytes)?),
+            Kind::Certificate => Self::Certificate(serde_json::from_slice(bytes)?),
+            Kind::Rsa => Self::Rsa(serde_json::from_slice(bytes)?),
+            Kind::Ssh => Self::Ssh(serde_json::from_slice(bytes)?),
         })
     }
 }
@@ -255,12 +259,12 @@ pub(crate) fn readable(value: &SecretJson) -> Result<Json, CredentialError> {
     value.parse().map_err(|_| CredentialError::bad(BAD_REQUEST))
 }
 
-/// Returns the text of a `parsed` value. A number keeps all its digits, as written in `given`.
-fn text(parsed: Json, given: &SecretJson, missing: &str) -> Result<Secret, CredentialError> {
+/// Returns the text of a `parsed` value. A number keeps all its digits, as written in `submitted`.
+fn text(parsed: Json, submitted: &SecretJson, missing: &str) -> Result<Secret, CredentialError> {
     match parsed {
         Json::String(text) if !text.is_empty() => Ok(Secret::new(text)),
         // Same as the JSON parser of CredHub.
-        Json::Number(_) => Ok(Secret::new(given.expose())),
+        Json::Number(_) => Ok(Secret::new(submitted.expose())),
         Json::Bool(truth) => Ok(Secret::new(truth.to_string())),
         Json::Null | Json::String(_) => Err(CredentialError::bad(missing)),
         Json::Array(_) | Json::Object(_) => Err(CredentialError::bad(BAD_REQUEST)),
@@ -271,11 +275,11 @@ fn parts<T: for<'de> Deserialize<'de>>(value: Json) -> Result<T, CredentialError
     if value.is_null() {
         return Err(CredentialError::bad(MISSING_VALUE));
     }
-    serde_json::from_value(value).map_err(|error| unread(&error))
+    serde_json::from_value(value).map_err(|error| invalid_value(&error))
 }
 
 /// Converts a JSON error into the error for an invalid request.
-pub(crate) fn unread(error: &serde_json::Error) -> CredentialError {
+pub(crate) fn invalid_value(error: &serde_json::Error) -> CredentialError {
     let text = error.to_string();
     let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
     match unknown {
@@ -319,10 +323,10 @@ fn key_pair(input: KeyPairInput) -> Result<KeyPair, CredentialError> {
     Ok(KeyPair { public_key, private_key })
 }
 
-fn certificate(input: CertificateInput, any_key: bool) -> Result<GivenValue, CredentialError> {
-    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let (ca, ca_name) = (filled(input.ca), filled(input.ca_name));
-    let certificate = filled(input.certificate);
+fn certificate(input: CertificateInput, any_key: bool) -> Result<SubmittedValue, CredentialError> {
+    let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (ca, ca_name) = (non_empty(input.ca), non_empty(input.ca_name));
+    let certificate = non_empty(input.certificate);
     let private_key = input.private_key.filter(|key| !key.expose().is_empty());
     if ca.is_none() && certificate.is_none() && private_key.is_none() {
         return Err(CredentialError::bad(MISSING_CERTIFICATE));
@@ -334,7 +338,7 @@ fn certificate(input: CertificateInput, any_key: bool) -> Result<GivenValue, Cre
     }
     let value = CertificateValue { ca, trusted_ca: None, certificate, private_key };
     value.check(any_key)?;
-    Ok(GivenValue { value: Value::Certificate(value), ca_name })
+    Ok(SubmittedValue { value: Value::Certificate(value), ca_name })
 }
 
 impl CertificateValue {

@@ -131,9 +131,9 @@ impl Version {
 
     pub(crate) fn open(row: CredentialRow, keyring: &Keyring) -> Result<Self, CredentialError> {
         let sealed = |why: String| CredentialError::Sealed { name: row.name.clone(), why };
-        let opened = open(keyring, &row.name.to_ascii_lowercase(), row.version, &row.sealed);
-        let octets = opened.map_err(sealed)?;
-        let value = Value::opened(row.kind, &octets)
+        let decrypted = open(keyring, &row.name.to_ascii_lowercase(), row.version, &row.sealed);
+        let bytes = decrypted.map_err(sealed)?;
+        let value = Value::decrypted(row.kind, &bytes)
             .map_err(|_| sealed("the decrypted value cannot be parsed".to_owned()))?;
         let json = |text: Option<String>| text.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self {
@@ -221,8 +221,8 @@ mod tests {
             let keyring = Keyring::ephemeral();
             let version = Uuid::now_v7();
             let sealed = seal(&keyring, &name, version, &value);
-            let opened = open(&keyring, &name, version, &sealed);
-            prop_assert_eq!(&**opened.as_ref().unwrap(), &value);
+            let decrypted = open(&keyring, &name, version, &sealed);
+            prop_assert_eq!(&**decrypted.as_ref().unwrap(), &value);
             prop_assert!(open(&keyring, &name, Uuid::now_v7(), &sealed).is_err());
             prop_assert_eq!(open(&keyring, &other, version, &sealed).is_ok(), name == other);
         }

@@ -100,14 +100,14 @@ impl Credentials {
         expires_at_us: i64,
     ) -> Result<Option<Wrapped>, CredentialError> {
         let (id, token, at_us) = (Uuid::now_v7(), new_token()?, self.now_us());
-        let octets = value.serialize_for_sealing()?;
+        let bytes = value.serialize_for_sealing()?;
         let wrap = NewWrap {
             token_hash: hash(token.expose()),
             id,
             name: name.to_owned(),
             kind: value.kind(),
             version,
-            sealed: seal_in_column(&SEALED_WRAPS, self.keyring(), &name.to_ascii_lowercase(), id, &octets),
+            sealed: seal_in_column(&SEALED_WRAPS, self.keyring(), &name.to_ascii_lowercase(), id, &bytes),
             at_us,
             by: by.to_owned(),
             expires_at_us,
@@ -116,18 +116,18 @@ impl Credentials {
         let seconds = expires_at_us.saturating_sub(at_us) / 1_000_000;
         let details = json!({ "version": version, "wrap": id, "seconds": seconds });
         let event = self.event(&requester, "credential.wrap", name, details);
-        let kept = self.store().write("credential_wrap", move |tx| {
+        let inserted = self.store().write("credential_wrap", move |tx| {
             async move {
-                let kept = insert_wrap(tx, &wrap).await?;
-                if kept {
+                let inserted = insert_wrap(tx, &wrap).await?;
+                if inserted {
                     store::audit(tx, vec![event]).await?;
                 }
-                Ok(kept)
+                Ok(inserted)
             }
             .boxed()
         });
         let wrapped = Wrapped { token, expires_at_us, name: name.to_owned(), version };
-        Ok(kept.await?.then_some(wrapped))
+        Ok(inserted.await?.then_some(wrapped))
     }
 
     /// Deletes an unread single-use value.
@@ -148,9 +148,9 @@ impl Credentials {
         let (hash, at_us, reader) = (hash(token), self.now_us(), by.to_owned());
         let (own, sealed) = (self.clone(), Arc::new(Mutex::new(None)));
         let unopened = Arc::clone(&sealed);
-        let taken = self.store().write("credential_unwrap", move |tx| {
+        let outcome = self.store().write("credential_unwrap", move |tx| {
             async move {
-                let taken = unwrap(tx, hash, at_us, &reader).await?;
+                let outcome = unwrap(tx, hash, at_us, &reader).await?;
                 let event = |action, name: &str, details| store::AuditEvent {
                     at_us,
                     actor: reader.clone(),
@@ -158,7 +158,7 @@ impl Credentials {
                     resource: format!("credential{name}"),
                     details,
                 };
-                match taken {
+                match outcome {
                     Unwrapped::First { id, name, kind, version, sealed, by } => {
                         let value = own.unwrapped((&name, id), kind, &sealed).map_err(|error| {
                             // A value that cannot be decrypted is kept, in case the key is configured later.
@@ -184,10 +184,10 @@ impl Credentials {
             }
             .boxed()
         });
-        let taken = taken.await;
+        let outcome = outcome.await;
         match sealed.lock().take() {
             Some(error) => Err(error),
-            None => taken?,
+            None => outcome?,
         }
     }
 
@@ -200,8 +200,8 @@ impl Credentials {
     ) -> Result<Value, CredentialError> {
         let failed = |why: String| CredentialError::Sealed { name: name.to_owned(), why };
         let key = name.to_ascii_lowercase();
-        let octets = open_in(&SEALED_WRAPS, self.keyring(), &key, id, sealed).map_err(failed)?;
-        Value::opened(kind, &octets).map_err(|_| failed("the decrypted value cannot be parsed".to_owned()))
+        let bytes = open_in(&SEALED_WRAPS, self.keyring(), &key, id, sealed).map_err(failed)?;
+        Value::decrypted(kind, &bytes).map_err(|_| failed("the decrypted value cannot be parsed".to_owned()))
     }
 
     /// Deletes expired unread values, and records of reads older than thirty days.

@@ -15,7 +15,7 @@ use crate::credentials::NewVersion;
 use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
 use crate::tables;
 use crate::tables::{NewCredentialVersion, Put, Requester, delete_credential};
-use crate::value::{CertificateValue, GivenValue, certificate_of, is_ca_certificate, signed_by};
+use crate::value::{CertificateValue, SubmittedValue, certificate_of, is_ca_certificate, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
@@ -135,18 +135,18 @@ impl Credentials {
         let ttl_s = checked_ttl(ttl_s)?;
         let any_key = self.options().any_key;
         // Password hashing and certificate checks run on another thread, because they would block other requests.
-        let aside = matches!(kind, Kind::User | Kind::Certificate);
-        let given = if aside {
-            let read = tokio::task::spawn_blocking(move || Value::given(kind, value, any_key)).await;
+        let is_blocking = matches!(kind, Kind::User | Kind::Certificate);
+        let submitted = if is_blocking {
+            let read = tokio::task::spawn_blocking(move || Value::submitted(kind, value, any_key)).await;
             read.map_err(|error| CredentialError::Internal(error.to_string()))??
         } else {
-            Value::given(kind, value, any_key)?
+            Value::submitted(kind, value, any_key)?
         };
-        let mut draft = match given {
-            GivenValue { value: Value::Certificate(value), ca_name } => {
+        let mut draft = match submitted {
+            SubmittedValue { value: Value::Certificate(value), ca_name } => {
                 self.set_certificate(requester, name, value, ca_name).await?
             }
-            GivenValue { value, .. } => Draft::new(name, value, "credential.set"),
+            SubmittedValue { value, .. } => Draft::new(name, value, "credential.set"),
         };
         draft.metadata = metadata;
         draft.expected = expected;
@@ -208,13 +208,13 @@ impl Credentials {
         if !tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
-        let there = self.newest(&name).await?;
-        if let Some(there) = &there {
-            if there.kind() != parameters.kind() {
+        let existing = self.newest(&name).await?;
+        if let Some(existing) = &existing {
+            if existing.kind() != parameters.kind() {
                 return Err(CredentialError::OtherType);
             }
-            if self.stays(requester, there, &parameters, mode).await? {
-                return self.there(requester, &name, there.clone()).await;
+            if self.keeps_existing(requester, existing, &parameters, mode).await? {
+                return self.existing(requester, &name, existing.clone()).await;
             }
         }
         let mut draft = self.make(requester, name.clone(), &parameters, false).await?;
@@ -222,36 +222,36 @@ impl Credentials {
         draft.ttl_s = ttl_s;
         // A value that another writer stored during the generation is replaced only in the mode `overwrite`.
         if mode != Mode::Overwrite {
-            draft.expected = Some(there.map(|there| there.id));
+            draft.expected = Some(existing.map(|existing| existing.id));
         }
         match self.write(requester, draft).await {
             Err(CredentialError::Changed) => {
-                let there = self.newest(&name).await?.ok_or(CredentialError::Changed)?;
-                self.there(requester, &name, there).await
+                let existing = self.newest(&name).await?.ok_or(CredentialError::Changed)?;
+                self.existing(requester, &name, existing).await
             }
             other => other,
         }
     }
 
     /// Returns the existing value and logs the read, if the caller may read it.
-    async fn there(
+    async fn existing(
         &self,
         requester: &Requester,
         name: &Name,
-        there: Version,
+        existing: Version,
     ) -> Result<Version, CredentialError> {
         let may = tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Read).await?;
         if !may {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(requester, std::slice::from_ref(&there)).await?;
-        Ok(there)
+        self.log_reading(requester, std::slice::from_ref(&existing)).await?;
+        Ok(existing)
     }
 
-    async fn stays(
+    async fn keeps_existing(
         &self,
         requester: &Requester,
-        there: &Version,
+        existing: &Version,
         parameters: &Parameters,
         mode: Mode,
     ) -> Result<bool, CredentialError> {
@@ -260,25 +260,25 @@ impl Credentials {
             Mode::Overwrite => return Ok(false),
             Mode::Converge => {}
         }
-        if let (Value::Certificate(value), Parameters::Certificate(wanted)) = (&there.value, parameters) {
+        if let (Value::Certificate(value), Parameters::Certificate(wanted)) = (&existing.value, parameters) {
             if let Some(ca) = &wanted.ca {
                 let (active, _) = self.ca_versions(requester, &Name::parse(ca)?).await?;
                 if active.certificate != value.ca {
                     return Ok(false);
                 }
             }
-            let made_by = match &there.parameters {
+            let made_by = match &existing.parameters {
                 Some(_) => None,
                 None => value.parsed().map(|own| {
-                    let ca = wanted.ca.clone().filter(|_| there.signed_by.is_some());
+                    let ca = wanted.ca.clone().filter(|_| existing.signed_by.is_some());
                     json!(CertificateParameters::of(&own, ca))
                 }),
             };
-            let kept = there.parameters.clone().or(made_by);
-            return Ok(kept.is_none_or(|kept| kept == parameters.kept()));
+            let serialized = existing.parameters.clone().or(made_by);
+            return Ok(serialized.is_none_or(|serialized| serialized == parameters.serialized()));
         }
         // A value that was set has no parameters to compare.
-        Ok(there.parameters.as_ref().is_none_or(|kept| *kept == parameters.kept()))
+        Ok(existing.parameters.as_ref().is_none_or(|serialized| *serialized == parameters.serialized()))
     }
 
     /// Generates a value from its parameters. `transitional_signs` allows the newest version of a CA to sign while it is
@@ -294,7 +294,7 @@ impl Credentials {
         let Parameters::Certificate(wanted) = parameters else {
             let value = generate::make(parameters, self.stock()).await?;
             let mut draft = Draft::new(name, value, ACTION);
-            draft.parameters = Some(parameters.kept());
+            draft.parameters = Some(parameters.serialized());
             return Ok(draft);
         };
         let authority = match &wanted.ca {
@@ -315,14 +315,14 @@ impl Credentials {
         let key: PrivateKey = self.stock().take_or_generate(wanted.key_kind()?).await?;
         let made =
             wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now, self.options()).await?;
-        let itself = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());
+        let self_signer = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());
         let mut draft = Draft::new(name, Value::Certificate(made.value), ACTION);
-        draft.parameters = Some(parameters.kept());
+        draft.parameters = Some(parameters.serialized());
         draft.facts = Some(made.facts);
         draft.not_after_us = Some(made.certificate.not_after.0.saturating_mul(1_000_000));
         draft.issuer =
             authority.as_ref().and_then(|authority| Some(Arc::clone(&authority.ca.published.as_ref()?.ca)));
-        draft.signed_by = authority.map(|authority| authority.name_key).or(itself);
+        draft.signed_by = authority.map(|authority| authority.name_key).or(self_signer);
         draft.certificate = Some(made.certificate);
         Ok(draft)
     }
@@ -449,7 +449,7 @@ impl Credentials {
     async fn try_write(&self, requester: &Requester, draft: &Draft) -> Result<Version, CredentialError> {
         let id = Uuid::now_v7();
         let at_us = self.now_us();
-        let octets = draft.value.serialize_for_sealing()?;
+        let bytes = draft.value.serialize_for_sealing()?;
         let kind = draft.value.kind();
         let lives = |seconds: u64| at_us.saturating_add_unsigned(seconds.saturating_mul(1_000_000));
         let ends_at_us = draft.ttl_s.map(lives).or(draft.ends_at_us);
@@ -461,7 +461,7 @@ impl Credentials {
             kind,
             version: id,
             at_us,
-            sealed: seal(self.keyring(), draft.name.key(), id, &octets),
+            sealed: seal(self.keyring(), draft.name.key(), id, &bytes),
             metadata: text(&draft.metadata),
             parameters: text(&draft.parameters),
             facts: draft.facts.and_then(|facts| serde_json::to_string(&facts).ok()),
@@ -519,7 +519,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn delete(&self, requester: &Requester, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(requester, "credential.delete", name.as_str(), json!({}));
-        let told = self.gone(requester, name, event.at_us);
+        let outbox_event = self.gone(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
         let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
         let gone = self.store().write_indexed("credential_delete", move |tx| {
@@ -527,7 +527,7 @@ impl Credentials {
                 let gone = delete_credential(tx, &requester, &key, kept_since_us).await?;
                 if gone {
                     store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
+                    store::emit(tx, vec![outbox_event]).await?;
                 }
                 Ok(gone)
             }
@@ -548,7 +548,7 @@ fn checked_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, CredentialError> {
 
 /// Checks that metadata is an object within the size limit; `null` means none.
 pub(crate) fn checked_metadata(metadata: Option<Json>) -> Result<Option<Json>, CredentialError> {
-    let Some(metadata) = metadata.filter(|given| !given.is_null()) else { return Ok(None) };
+    let Some(metadata) = metadata.filter(|submitted| !submitted.is_null()) else { return Ok(None) };
     if !metadata.is_object() {
         return Err(CredentialError::bad(BAD_METADATA));
     }

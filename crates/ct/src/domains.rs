@@ -100,9 +100,9 @@ impl DomainSet {
     }
 
     fn of(domains: Vec<Box<str>>, seed: u64) -> Self {
-        let places = (domains.len() * 2).next_power_of_two().max(8);
+        let slot_count = (domains.len() * 2).next_power_of_two().max(8);
         let mut set = Self {
-            table: vec![EMPTY; places],
+            table: vec![EMPTY; slot_count],
             filter: Filter::new(domains.len()),
             below: HashMap::new(),
             below_filter: Filter::new(domains.len()),
@@ -113,11 +113,11 @@ impl DomainSet {
         for (id, domain) in (0..).zip(&domains) {
             let hash = domain.bytes().rev().fold(seed, step);
             set.filter.add(hash);
-            let mut place = set.place(hash);
-            while set.table[place] != EMPTY {
-                place = (place + 1) % places;
+            let mut slot = set.slot(hash);
+            while set.table[slot] != EMPTY {
+                slot = (slot + 1) % slot_count;
             }
-            set.table[place] = id;
+            set.table[slot] = id;
             if let Some((_, parent)) = domain.split_once('.') {
                 set.below_filter.add(parent.bytes().rev().fold(seed, step));
                 set.below.entry(parent.into()).or_default().push(id);
@@ -148,17 +148,17 @@ impl DomainSet {
     /// name, and for a wildcard also the domains that the wildcard matches. IP addresses match nothing.
     pub fn matches(&self, name: Name<'_>, mut found: impl FnMut(u32)) {
         match name {
-            Name::Dns(octets) | Name::Common(octets) => self.match_bytes(octets, &mut found),
+            Name::Dns(bytes) | Name::Common(bytes) => self.match_bytes(bytes, &mut found),
             Name::Ip(_) => {}
         }
     }
 
-    fn match_bytes(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
-        if octets.is_ascii() {
-            return self.match_ascii(octets.trim_ascii(), found);
+    fn match_bytes(&self, bytes: &[u8], found: &mut impl FnMut(u32)) {
+        if bytes.is_ascii() {
+            return self.match_ascii(bytes.trim_ascii(), found);
         }
         // Rare, and always invalid in a certificate: U-labels instead of A-labels, or bytes that are not UTF-8.
-        let text = String::from_utf8_lossy(octets);
+        let text = String::from_utf8_lossy(bytes);
         let (wildcard, rest) = match text.trim().strip_prefix("*.") {
             Some(rest) => ("*.", rest),
             None => ("", text.trim()),
@@ -166,12 +166,12 @@ impl DomainSet {
         match idna::domain_to_ascii(rest) {
             Ok(ascii) => self.match_ascii(format!("{wildcard}{ascii}").as_bytes(), found),
             // The last labels may still be valid.
-            Err(_) => self.match_ascii(octets.trim_ascii(), found),
+            Err(_) => self.match_ascii(bytes.trim_ascii(), found),
         }
     }
 
-    fn match_ascii(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
-        let mut name = octets;
+    fn match_ascii(&self, bytes: &[u8], found: &mut impl FnMut(u32)) {
+        let mut name = bytes;
         while let [rest @ .., b'.'] = name {
             name = rest;
         }
@@ -202,24 +202,24 @@ impl DomainSet {
         if !self.filter.may_have(hash) {
             return;
         }
-        let mut place = self.place(hash);
-        while let Some(domain) = self.domains.get(self.table[place] as usize) {
+        let mut slot = self.slot(hash);
+        while let Some(domain) = self.domains.get(self.table[slot] as usize) {
             if suffix.eq_ignore_ascii_case(domain.as_bytes()) {
-                return found(self.table[place]);
+                return found(self.table[slot]);
             }
-            place = (place + 1) % self.table.len();
+            slot = (slot + 1) % self.table.len();
         }
     }
 
-    fn place(&self, hash: u64) -> usize {
+    fn slot(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.table.len() - 1)
     }
 }
 
 /// Computes one step of FNV-1a. The hash runs byte by byte from the end of a name, so that the hash of each suffix is an
 /// intermediate value.
-fn step(hash: u64, octet: u8) -> u64 {
-    (hash ^ u64::from(octet.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+fn step(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
 }
 
 /// A filter with one bit per hash. Most names match nothing, and the filter shows that without a table lookup.
@@ -235,17 +235,17 @@ impl Filter {
     }
 
     fn add(&mut self, hash: u64) {
-        let (word, bit) = self.place(hash);
+        let (word, bit) = self.slot(hash);
         self.words[word] |= bit;
     }
 
     fn may_have(&self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
+        let (word, bit) = self.slot(hash);
         self.words[word] & bit != 0
     }
 
     /// Returns the word and bit of a hash. Uses the upper half of the hash, which FNV mixes best.
-    fn place(&self, hash: u64) -> (usize, u64) {
+    fn slot(&self, hash: u64) -> (usize, u64) {
         ((hash >> 38) as usize & (self.words.len() - 1), 1 << (hash >> 32 & 63))
     }
 }
@@ -352,8 +352,8 @@ mod tests {
         }
 
         #[test]
-        fn domain_set_accepts_arbitrary_bytes(octets: Vec<u8>) {
-            set(&["example.com"]).matches(Name::Dns(&octets), |_| {});
+        fn domain_set_accepts_arbitrary_bytes(bytes: Vec<u8>) {
+            set(&["example.com"]).matches(Name::Dns(&bytes), |_| {});
         }
     }
 }

@@ -148,18 +148,18 @@ fn leaf_index(mut extensions: &[u8]) -> Result<Option<u64>, &'static str> {
         if *kind != LEAF_INDEX {
             continue;
         }
-        let octets: [u8; 5] = data.try_into().map_err(|_| "leaf_index does not have 40 bits")?;
-        if index.replace(octets.iter().fold(0, |n, b| (n << 8) | u64::from(*b))).is_some() {
+        let bytes: [u8; 5] = data.try_into().map_err(|_| "leaf_index does not have 40 bits")?;
+        if index.replace(bytes.iter().fold(0, |n, b| (n << 8) | u64::from(*b))).is_some() {
             return Err("more than one leaf_index");
         }
     }
     Ok(index)
 }
 
-const CUT_OFF: &str = "the entry is truncated";
+const TRUNCATED: &str = "the entry is truncated";
 
 fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'static str> {
-    let (chunk, rest) = input.split_first_chunk::<N>().ok_or(CUT_OFF)?;
+    let (chunk, rest) = input.split_first_chunk::<N>().ok_or(TRUNCATED)?;
     *input = rest;
     Ok(chunk)
 }
@@ -167,7 +167,7 @@ fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'stat
 /// Parses a vector with a length prefix of `N` bytes (RFC 8446 section 3.4).
 fn vector<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let length = chunk::<N>(input)?.iter().fold(0_usize, |n, b| (n << 8) | usize::from(*b));
-    let (vector, rest) = input.split_at_checked(length).ok_or(CUT_OFF)?;
+    let (vector, rest) = input.split_at_checked(length).ok_or(TRUNCATED)?;
     *input = rest;
     Ok(vector)
 }
@@ -186,9 +186,9 @@ mod tests {
         chain: usize,
     ) -> Vec<u8> {
         let mut out = timestamp.to_be_bytes().to_vec();
-        let long = |out: &mut Vec<u8>, octets: &[u8]| {
-            out.extend(&(octets.len() as u32).to_be_bytes()[1..]);
-            out.extend(octets);
+        let long = |out: &mut Vec<u8>, bytes: &[u8]| {
+            out.extend(&(bytes.len() as u32).to_be_bytes()[1..]);
+            out.extend(bytes);
         };
         match precert {
             None => {
@@ -238,8 +238,8 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_parse_to_a_bounded_number_of_entries(octets in prop::collection::vec(any::<u8>(), 0..2_000)) {
-            prop_assert!(Entries::new(&octets).count() <= 257);
+        fn arbitrary_bytes_parse_to_a_bounded_number_of_entries(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+            prop_assert!(Entries::new(&bytes).count() <= 257);
         }
 
         #[test]

@@ -16,9 +16,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Gate {
     state: Mutex<State>,
-    room: Semaphore,
+    slots: Semaphore,
     /// Maximum wait for the rate limit, counted after a slot is free. A request that would wait longer is rejected.
-    patience: Duration,
+    wait_max: Duration,
     started: Instant,
 }
 
@@ -38,16 +38,16 @@ struct State {
 #[derive(Debug)]
 pub(super) struct RequestPermit<'g> {
     gate: &'g Gate,
-    leave: SendPermit,
+    permit: SendPermit,
     sent_us: i64,
-    _room: SemaphorePermit<'g>,
+    _slot: SemaphorePermit<'g>,
 }
 
 impl Gate {
-    pub(super) fn new(pace: Pace, in_flight: usize, patience: Duration) -> Self {
+    pub(super) fn new(pace: Pace, in_flight: usize, wait_max: Duration) -> Self {
         let pacer = Pacer::new(pace);
         let state = Mutex::new(State { pacer, closed_until_us: 0, failures: 0, failed_at_us: 0 });
-        Self { state, room: Semaphore::new(in_flight.max(1)), patience, started: Instant::now() }
+        Self { state, slots: Semaphore::new(in_flight.max(1)), wait_max, started: Instant::now() }
     }
 
     /// Waits for a slot and a token of the rate limit.
@@ -56,13 +56,13 @@ impl Gate {
     /// The required wait, if it exceeds the maximum.
     pub(super) async fn enter(&self) -> Result<RequestPermit<'_>, Duration> {
         // The semaphore is never closed.
-        let room = self.room.acquire().await.map_err(|_| self.patience)?;
-        let until = Instant::now() + self.patience;
+        let slots = self.slots.acquire().await.map_err(|_| self.wait_max)?;
+        let until = Instant::now() + self.wait_max;
         loop {
             let now = self.now_us();
-            let asked = self.state.lock().ask(now);
-            let wait = match asked {
-                Ok(leave) => return Ok(RequestPermit { gate: self, leave, sent_us: now, _room: room }),
+            let permit_or_wait = self.state.lock().try_acquire(now);
+            let wait = match permit_or_wait {
+                Ok(permit) => return Ok(RequestPermit { gate: self, permit, sent_us: now, _slot: slots }),
                 Err(wait) if Instant::now() + wait > until => return Err(wait),
                 Err(wait) => wait,
             };
@@ -71,8 +71,8 @@ impl Gate {
     }
 
     /// Returns the counters of the rate limiter, and the request rate that it has learned.
-    pub(super) fn paced(&self) -> PacerCounts {
-        self.state.lock().pacer.paced(self.now_us())
+    pub(super) fn pacer_counts(&self) -> PacerCounts {
+        self.state.lock().pacer.pacer_counts(self.now_us())
     }
 
     fn now_us(&self) -> i64 {
@@ -90,7 +90,7 @@ impl RequestPermit<'_> {
     pub(super) fn throttled(self, retry_after: Option<Duration>) -> Duration {
         let now = self.gate.now_us();
         let mut state = self.gate.state.lock();
-        state.pacer.throttled(now, self.leave, retry_after);
+        state.pacer.throttled(now, self.permit, retry_after);
         state.close(self.sent_us, now, retry_after)
     }
 
@@ -102,19 +102,22 @@ impl RequestPermit<'_> {
 }
 
 impl State {
-    fn ask(&mut self, now_us: i64) -> Result<SendPermit, Duration> {
+    fn try_acquire(&mut self, now_us: i64) -> Result<SendPermit, Duration> {
         let closed = self.closed_until_us.saturating_sub(now_us);
-        let asked =
-            if closed > 0 { Err(closed.max(self.pacer.wait(now_us))) } else { self.pacer.ask(now_us) };
-        asked.map_err(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0)))
+        let permit_or_wait = if closed > 0 {
+            Err(closed.max(self.pacer.wait(now_us)))
+        } else {
+            self.pacer.try_acquire(now_us)
+        };
+        permit_or_wait.map_err(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0)))
     }
 
     /// Pauses requests for the time that the service requests, or for a time that grows with consecutive failures.
     fn close(&mut self, sent_us: i64, now_us: i64, retry_after: Option<Duration>) -> Duration {
-        let news = self.failures == 0 || sent_us >= self.failed_at_us;
-        let before = if news { self.failures } else { self.failures - 1 };
+        let is_new_failure = self.failures == 0 || sent_us >= self.failed_at_us;
+        let before = if is_new_failure { self.failures } else { self.failures - 1 };
         let pause = retry_after.unwrap_or_else(|| pause(before));
-        if news {
+        if is_new_failure {
             self.failures = self.failures.saturating_add(1);
             self.failed_at_us = now_us;
         }
@@ -132,18 +135,18 @@ fn pause(failures: u32) -> Duration {
 
 /// Returns a random number; always the same if there is no randomness source.
 pub(super) fn random() -> u64 {
-    let mut octets = [0; 8];
-    let _ = aws_lc_rs::rand::fill(&mut octets);
-    u64::from_be_bytes(octets)
+    let mut bytes = [0; 8];
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    u64::from_be_bytes(bytes)
 }
 
 /// Returns a random fraction from 0 to 1 (exclusive). Returns 1 if there is no randomness source, so that the pause is the maximum.
 fn fraction() -> f64 {
-    let mut octets = [0; 4];
-    if aws_lc_rs::rand::fill(&mut octets).is_err() {
+    let mut bytes = [0; 4];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return 1.0;
     }
-    f64::from(u32::from_be_bytes(octets)) / (f64::from(u32::MAX) + 1.0)
+    f64::from(u32::from_be_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
 }
 
 fn micros(duration: Duration) -> i64 {
@@ -164,7 +167,7 @@ mod tests {
         let turn = gate.enter().await.unwrap();
         assert_eq!(before.elapsed().as_secs(), 5);
         turn.failed(Some(Duration::from_secs(60)));
-        assert_eq!(gate.enter().await.unwrap_err().as_secs(), 60, "longer than the patience");
+        assert_eq!(gate.enter().await.unwrap_err().as_secs(), 60, "longer than the longest wait");
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,16 +31,16 @@ impl IssuanceId {
     /// Creates the identity from an issuer name as text (attributes in any order) and a serial number.
     #[must_use]
     pub fn new(issuer: &str, serial: &SerialNumber, tbs: Option<Hash>) -> Self {
-        let mut octets = issuer_key(issuer).into_bytes();
-        octets.push(0);
-        octets.extend(serial.to_string().bytes());
-        Self { issuer_serial: sha256(&octets), tbs }
+        let mut bytes = issuer_key(issuer).into_bytes();
+        bytes.push(0);
+        bytes.extend(serial.to_string().bytes());
+        Self { issuer_serial: sha256(&bytes), tbs }
     }
 
     /// Returns whether both are the same issuance. Compares the `tbs` hashes if both are known, because a CA may reuse a serial
     /// number; otherwise the hashes of issuer and serial number.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same_issuance(&self, other: &Self) -> bool {
         match (self.tbs, other.tbs) {
             (Some(own), Some(other)) => own == other,
             _ => self.issuer_serial == other.issuer_serial,
@@ -223,9 +223,9 @@ fn certificate_names(der: &[u8]) -> (Vec<String>, bool) {
     let reading = names(der, |name| {
         let text = match name {
             Name::Ip(address) => address.to_string(),
-            Name::Dns(octets) => folded(octets),
+            Name::Dns(bytes) => folded(bytes),
             // The common name of a person or organization is not a host name.
-            Name::Common(octets) if octets.contains(&b'.') && !octets.contains(&b' ') => folded(octets),
+            Name::Common(bytes) if bytes.contains(&b'.') && !bytes.contains(&b' ') => folded(bytes),
             Name::Common(_) => return,
         };
         if all.len() < NAMES_MAX {
@@ -237,8 +237,8 @@ fn certificate_names(der: &[u8]) -> (Vec<String>, bool) {
     (all.into_iter().collect(), reading == Reading::Whole && !too_many)
 }
 
-fn folded(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).trim().trim_end_matches('.').to_lowercase()
+fn folded(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().trim_end_matches('.').to_lowercase()
 }
 
 /// A known certificate: issued by the CA of this installation, managed, in the inventory, or logged and expected.
@@ -383,7 +383,7 @@ pub(super) const LATE_RENEWAL: i64 = 30 * x509::DAY;
 /// unexpected, even a renewal.
 #[must_use]
 pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[KnownCertificate]) -> Verdict {
-    if let Some(same) = known.iter().find(|one| one.id.is(&issuance.id)) {
+    if let Some(same) = known.iter().find(|one| one.id.is_same_issuance(&issuance.id)) {
         return Verdict::Known(same.known_as);
     }
     if !issuance.readable {
@@ -415,14 +415,17 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
     if by_issuer.is_empty() && rule.allowed.is_empty() {
         return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
     }
-    let bearers: Vec<&&KnownCertificate> =
+    let with_all_names: Vec<&&KnownCertificate> =
         by_issuer.iter().filter(|one| unknown_names(issuance, [**one]).is_empty()).collect();
-    if let Some(one) = bearers.iter().find(|one| in_time(one, issuance.not_before)) {
+    if let Some(one) = with_all_names.iter().find(|one| in_time(one, issuance.not_before)) {
         return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: false };
     }
-    let soonest =
-        bearers.iter().map(|one| renewable_from(one)).filter(|from| *from > issuance.not_before.0).min();
-    Verdict::Unasked(vec![match soonest {
+    let renewable_at = with_all_names
+        .iter()
+        .map(|one| renewable_from(one))
+        .filter(|from| *from > issuance.not_before.0)
+        .min();
+    Verdict::Unasked(vec![match renewable_at {
         Some(not_before) => Unasked::TooEarly { not_before },
         None => Unasked::NamesNotKnown(unknown_names(issuance, by_issuer)),
     }])
@@ -517,11 +520,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_yield_an_unreadable_issuance(octets in prop::collection::vec(any::<u8>(), 0..400)) {
-            let logged = LoggedCertificate::Precertificate { tbs: &octets, issuer_key_hash: &[0; 32], precertificate: &octets };
-            for issuance in [Issuance::from_der(&octets), Issuance::from_logged(logged)] {
+        fn arbitrary_bytes_yield_an_unreadable_issuance(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let logged = LoggedCertificate::Precertificate { tbs: &bytes, issuer_key_hash: &[0; 32], precertificate: &bytes };
+            for issuance in [Issuance::from_der(&bytes), Issuance::from_logged(logged)] {
                 prop_assert!(!issuance.readable && issuance.names.len() <= NAMES_MAX);
-                prop_assert!(issuance.id.is(&issuance.id));
+                prop_assert!(issuance.id.is_same_issuance(&issuance.id));
             }
         }
 
@@ -535,9 +538,15 @@ mod tests {
     #[test]
     fn issuances_match_unless_their_tbs_hashes_differ() {
         let with = |tbs| IssuanceId::new(R3, &serial(7), tbs);
-        assert!(with(Some([1; 32])).is(&with(None)), "one that a service told without its hash");
-        assert!(with(Some([1; 32])).is(&with(Some([1; 32]))));
-        assert!(!with(Some([1; 32])).is(&with(Some([2; 32]))), "a serial number used twice hides nothing");
+        assert!(
+            with(Some([1; 32])).is_same_issuance(&with(None)),
+            "one that a service told without its hash"
+        );
+        assert!(with(Some([1; 32])).is_same_issuance(&with(Some([1; 32]))));
+        assert!(
+            !with(Some([1; 32])).is_same_issuance(&with(Some([2; 32]))),
+            "a serial number used twice hides nothing"
+        );
     }
 
     #[test]

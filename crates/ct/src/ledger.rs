@@ -82,7 +82,11 @@ pub async fn record(tx: &mut Tx, found: Vec<ReportedIssuance>, now_us: i64) -> R
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn settle(tx: &mut Tx, issuances: &[Uuid], verdict: &Verdict) -> Result<Vec<Uuid>, StoreError> {
+pub async fn set_verdict(
+    tx: &mut Tx,
+    issuances: &[Uuid],
+    verdict: &Verdict,
+) -> Result<Vec<Uuid>, StoreError> {
     let reason = reason_of(verdict);
     let stored = to_stored_verdict(verdict);
     judge_ct_issuances(tx, issuances.iter().map(|id| (*id, stored, reason.clone())).collect()).await

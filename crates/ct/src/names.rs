@@ -11,7 +11,7 @@ use x509::der::{DerError, Element, Reader, tag};
 
 /// Maximum object identifiers that the search examines. Real certificates have a dozen: one or two common names each in subject and
 /// issuer, and one subjectAltName extension.
-const PLACES_MAX: usize = 64;
+const MATCHES_EXAMINED_MAX: usize = 64;
 
 /// A name as found: not case-folded, and possibly with invalid bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -114,29 +114,29 @@ fn general(tag: u8, content: &[u8], found: &mut impl FnMut(Name<'_>)) {
     }
 }
 
-fn text(octets: &[u8], common: bool, found: &mut impl FnMut(Name<'_>)) {
-    for part in octets.split(|b| *b == 0).filter(|part| !part.is_empty()) {
+fn text(bytes: &[u8], common: bool, found: &mut impl FnMut(Name<'_>)) {
+    for part in bytes.split(|b| *b == 0).filter(|part| !part.is_empty()) {
         found(if common { Name::Common(part) } else { Name::Dns(part) });
     }
 }
 
 /// Searches for the object identifiers of extensions and attributes that contain names.
-fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
-    let mut places = 0;
-    for at in 0..octets.len() {
-        let rest = &octets[at..];
+fn search(bytes: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
+    let mut matches_examined = 0;
+    for at in 0..bytes.len() {
+        let rest = &bytes[at..];
         let Some(rest) = rest.strip_prefix(&[tag::OID, 3]) else { continue };
         let (is_common, is_list) = (rest.starts_with(COMMON_NAME), rest.starts_with(SUBJECT_ALT_NAME));
         if !is_common && !is_list {
             continue;
         }
-        if places == PLACES_MAX {
+        if matches_examined == MATCHES_EXAMINED_MAX {
             return Reading::CutShort;
         }
-        places += 1;
+        matches_examined += 1;
         let rest = &rest[3..];
         if is_common {
-            let (tag, content, _) = loose(rest);
+            let (tag, content, _) = parse_lenient(rest);
             common(Element { tag, content, whole: content }, found);
         } else {
             list(rest, found);
@@ -148,14 +148,14 @@ fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
 /// Reads the names that follow the object identifier of subjectAltName.
 fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
     rest = rest.strip_prefix(&[tag::BOOLEAN, 1, 0xff]).unwrap_or(rest);
-    for around in [tag::OCTET_STRING, tag::SEQUENCE] {
-        let (tag, content, _) = loose(rest);
-        if tag == around {
+    for wrapper_tag in [tag::OCTET_STRING, tag::SEQUENCE] {
+        let (tag, content, _) = parse_lenient(rest);
+        if tag == wrapper_tag {
             rest = content;
         }
     }
     while !rest.is_empty() {
-        let (tag, content, after) = loose(rest);
+        let (tag, content, after) = parse_lenient(rest);
         general(tag, content, found);
         rest = after;
     }
@@ -163,15 +163,15 @@ fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
 
 /// Returns the next element, even if it is malformed: an invalid or too large length means all remaining bytes. The content is
 /// always shorter than the input, unless the input is empty.
-fn loose(octets: &[u8]) -> (u8, &[u8], &[u8]) {
-    let Some((&tag, rest)) = octets.split_first() else { return (0, &[], &[]) };
+fn parse_lenient(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
+    let Some((&tag, rest)) = bytes.split_first() else { return (0, &[], &[]) };
     let Some((&first, rest)) = rest.split_first() else { return (tag, &[], &[]) };
     let count = usize::from(first & 0x7f);
     let (length, rest) = match first {
         0..=0x7f => (count, rest),
         0x81..=0x84 if rest.len() >= count => {
-            let (octets, rest) = rest.split_at(count);
-            (octets.iter().fold(0, |n, b| (n << 8) | usize::from(*b)), rest)
+            let (bytes, rest) = rest.split_at(count);
+            (bytes.iter().fold(0, |n, b| (n << 8) | usize::from(*b)), rest)
         }
         _ => (usize::MAX, rest),
     };
@@ -233,8 +233,8 @@ mod tests {
         let mut all = Vec::new();
         let reading = names(der, |name| {
             all.push(match name {
-                Name::Dns(octets) => String::from_utf8_lossy(octets).into_owned(),
-                Name::Common(octets) => format!("CN={}", String::from_utf8_lossy(octets)),
+                Name::Dns(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Name::Common(bytes) => format!("CN={}", String::from_utf8_lossy(bytes)),
                 Name::Ip(address) => address.to_string(),
             });
         });
@@ -290,9 +290,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_yield_a_bounded_number_of_names(octets in prop::collection::vec(any::<u8>(), 0..600)) {
-            let (_, all) = found(&octets);
-            prop_assert!(all.len() <= PLACES_MAX * octets.len());
+        fn arbitrary_bytes_yield_a_bounded_number_of_names(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            let (_, all) = found(&bytes);
+            prop_assert!(all.len() <= MATCHES_EXAMINED_MAX * bytes.len());
         }
 
         #[test]

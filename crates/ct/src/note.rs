@@ -102,24 +102,24 @@ impl LogKey {
             return Err(CheckpointError::OtherOrigin);
         }
         let mut newest = None;
-        for signature in note.signatures.iter().filter(|one| self.made(one)) {
-            let timestamp = self.check(size, &root, &signature.octets[4..])?;
+        for signature in note.signatures.iter().filter(|one| self.is_signer_of(one)) {
+            let timestamp = self.check(size, &root, &signature.bytes[4..])?;
             newest = newest.max(Some(timestamp));
         }
         let timestamp_ms = newest.ok_or(CheckpointError::Unsigned)?;
         Ok(Checkpoint { size, root, timestamp_ms })
     }
 
-    fn made(&self, signature: &NoteSignature<'_>) -> bool {
-        signature.name == self.origin && signature.octets.starts_with(&self.key_id)
+    fn is_signer_of(&self, signature: &NoteSignature<'_>) -> bool {
+        signature.name == self.origin && signature.bytes.starts_with(&self.key_id)
     }
 
     /// Verifies an RFC6962NoteSignature of static-ct-api over the TreeHeadSignature of RFC 6962 section 3.5; returns the timestamp.
-    fn check(&self, size: u64, root: &Hash, octets: &[u8]) -> Result<u64, CheckpointError> {
+    fn check(&self, size: u64, root: &Hash, bytes: &[u8]) -> Result<u64, CheckpointError> {
         const SHA256_RSA: [u8; 2] = [4, 1];
         const SHA256_ECDSA: [u8; 2] = [4, 3];
         let bad = CheckpointError::BadSignature;
-        let (timestamp, rest) = octets.split_first_chunk::<8>().ok_or(bad)?;
+        let (timestamp, rest) = bytes.split_first_chunk::<8>().ok_or(bad)?;
         let (algorithm, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
         let (length, signature) = rest.split_first_chunk::<2>().ok_or(bad)?;
         if usize::from(u16::from_be_bytes(*length)) != signature.len() {
@@ -149,7 +149,7 @@ struct Note<'a> {
 struct NoteSignature<'a> {
     name: &'a str,
     /// Key ID and signature.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl<'a> Note<'a> {
@@ -182,8 +182,8 @@ impl<'a> NoteSignature<'a> {
         if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c == '+') {
             return None;
         }
-        let octets = STANDARD.decode(signature).ok().filter(|octets| octets.len() > 4)?;
-        Some(Self { name, octets })
+        let bytes = STANDARD.decode(signature).ok().filter(|bytes| bytes.len() > 4)?;
+        Some(Self { name, bytes })
     }
 }
 
@@ -238,12 +238,12 @@ mod tests {
             signed.extend(size.to_be_bytes());
             signed.extend(root);
             let signature = self.pair.sign(&SystemRandom::new(), &signed).unwrap();
-            let mut octets = self.key.key_id.to_vec();
-            octets.extend(timestamp.to_be_bytes());
-            octets.extend([4, 3]);
-            octets.extend((signature.as_ref().len() as u16).to_be_bytes());
-            octets.extend(signature.as_ref());
-            format!("— log.example/2026h2 {}\n", STANDARD.encode(octets))
+            let mut bytes = self.key.key_id.to_vec();
+            bytes.extend(timestamp.to_be_bytes());
+            bytes.extend([4, 3]);
+            bytes.extend((signature.as_ref().len() as u16).to_be_bytes());
+            bytes.extend(signature.as_ref());
+            format!("— log.example/2026h2 {}\n", STANDARD.encode(bytes))
         }
 
         fn note(&self, size: u64, root: &Hash, timestamp: u64) -> String {
@@ -300,9 +300,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_and_text_are_rejected_as_checkpoint(octets: Vec<u8>, text: String) {
+        fn arbitrary_bytes_and_text_are_rejected_as_checkpoint(bytes: Vec<u8>, text: String) {
             let log = Log::new();
-            prop_assert!(log.key.verify(&octets).is_err());
+            prop_assert!(log.key.verify(&bytes).is_err());
             prop_assert!(log.key.verify(text.as_bytes()).is_err());
         }
 
@@ -310,11 +310,11 @@ mod tests {
         fn any_changed_byte_invalidates_the_checkpoint(at: prop::sample::Index, with: u8) {
             let log = Log::new();
             let note = log.note(70_000, &ROOT, 77);
-            let mut octets = note.clone().into_bytes();
-            let at = at.index(octets.len());
-            octets[at] = with;
-            let same = octets == note.as_bytes();
-            prop_assert_eq!(log.key.verify(&octets).is_ok(), same, "octet {}", at);
+            let mut bytes = note.clone().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+            let same = bytes == note.as_bytes();
+            prop_assert_eq!(log.key.verify(&bytes).is_ok(), same, "octet {}", at);
         }
     }
 }

@@ -76,8 +76,8 @@ impl TileId {
 
 /// Splits bytes into hashes; `None` unless there are exactly `width`.
 #[must_use]
-pub fn hashes(octets: &[u8], width: u16) -> Option<Vec<Hash>> {
-    let (hashes, rest) = octets.as_chunks::<32>();
+pub fn hashes(bytes: &[u8], width: u16) -> Option<Vec<Hash>> {
+    let (hashes, rest) = bytes.as_chunks::<32>();
     (rest.is_empty() && hashes.len() == usize::from(width)).then(|| hashes.to_vec())
 }
 
@@ -189,8 +189,8 @@ pub fn ancestors(id: TileId, size: u64) -> Vec<TileId> {
 /// Returns whether the full tile with number `index` in its level matches its entry in `parent`, the tile above it.
 #[must_use]
 pub fn is_below(tile: &[Hash], index: u64, parent: &[Hash]) -> bool {
-    let place = (index % TILE_WIDTH) as usize;
-    tile.len() as u64 == TILE_WIDTH && parent.get(place).is_some_and(|hash| *hash == root_of(tile))
+    let position = (index % TILE_WIDTH) as usize;
+    tile.len() as u64 == TILE_WIDTH && parent.get(position).is_some_and(|hash| *hash == root_of(tile))
 }
 
 /// Returns the root of the perfect subtree of 2^`height` leaves with number `index`, for the proofs of [`super::merkle`]. `tile`
@@ -204,8 +204,8 @@ pub fn subtree<'t>(
     let (level, within) = (height / 8, height % 8);
     let first = index.checked_mul(1 << within)?;
     let hashes = tile(u8::try_from(level).ok()?, first / TILE_WIDTH)?;
-    let place = (first % TILE_WIDTH) as usize;
-    hashes.get(place..place + (1 << within)).map(root_of)
+    let position = (first % TILE_WIDTH) as usize;
+    hashes.get(position..position + (1 << within)).map(root_of)
 }
 
 #[cfg(test)]

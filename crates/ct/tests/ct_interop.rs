@@ -95,15 +95,15 @@ async fn tessera_log_is_followed_and_verified_as_it_grows() {
     let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
     let options = FollowOptions {
         start: StartPosition::Beginning,
-        partial_patience: Duration::ZERO,
-        tiles_a_step: 1,
+        partial_wait_max: Duration::ZERO,
+        tiles_per_step: 1,
         pace: Pace::default(),
         ..FollowOptions::default()
     };
     let follower = Follower::new(key, &log.monitoring_url, client.unwrap(), options, Clock::system());
     let domains = DomainSet::compile(["ours.example"], 5).unwrap();
 
-    let mut place: Option<LogPosition> = None;
+    let mut position: Option<LogPosition> = None;
     let (mut read, mut logged) = (0, 0);
     // Additions that end within a tile, at its end, beyond it, and several tiles later.
     for (round, count) in [1, 100, 155, 1, 700].into_iter().enumerate() {
@@ -116,16 +116,16 @@ async fn tessera_log_is_followed_and_verified_as_it_grows() {
         logged += count as u64;
         let mut found = Vec::new();
         loop {
-            let step = follower.step(place.as_ref(), &domains).await.unwrap();
+            let step = follower.step(position.as_ref(), &domains).await.unwrap();
             read += step.entries;
             assert_eq!(step.unreadable, 0);
             found.extend(step.matches);
-            place = Some(step.place);
+            position = Some(step.position);
             if !step.more {
                 break;
             }
         }
-        assert_eq!((read, place.as_ref().unwrap().behind()), (logged, 0), "round {round}");
+        assert_eq!((read, position.as_ref().unwrap().behind()), (logged, 0), "round {round}");
         assert_eq!(found.len(), 1, "round {round}");
         assert_eq!(found[0].issuance.id, Issuance::from_der(&ours.certificate).id);
     }

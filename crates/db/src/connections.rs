@@ -13,7 +13,7 @@ const CONNECTIONS_MAX: &str = "-- connections_max
 SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
        - coalesce(current_setting('reserved_connections', true)::int8, 0)";
 
-pub(crate) const SENDS: ModuleStatements =
+pub(crate) const MODULE_STATEMENTS: ModuleStatements =
     ModuleStatements { both: &[], sqlite: &[], postgres: &[CONNECTIONS_MAX], bulks: &[], composed: Vec::new };
 
 /// Limits on connections to the database.
@@ -56,7 +56,7 @@ impl Database {
             Location::Sqlite(_) => Ok(Connections { ours: crate::sqlite::CONNECTIONS_MAX, servers: None }),
             Location::Postgres(address) => {
                 let (readers, writers) = options.readers_and_writers();
-                let row = Postgres::ask(address, url.to_string(), CONNECTIONS_MAX).await?;
+                let row = Postgres::query_once(address, url.to_string(), CONNECTIONS_MAX).await?;
                 Ok(Connections { ours: readers + writers, servers: servers(row)? })
             }
         }

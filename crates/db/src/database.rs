@@ -123,7 +123,7 @@ impl Database {
     /// Database errors.
     #[crate::boxed]
     pub async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
-        self.full.note(match &self.backend {
+        self.full.record(match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
             Backend::Postgres(postgres) => postgres.execute(statement, &parameters).await,
         })
@@ -137,7 +137,7 @@ impl Database {
     pub async fn write_rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
         match &self.backend {
             Backend::Sqlite(_) => Err(StoreError::Closed),
-            Backend::Postgres(postgres) => self.full.note(postgres.write_rows(statement, parameters).await),
+            Backend::Postgres(postgres) => self.full.record(postgres.write_rows(statement, parameters).await),
         }
     }
 
@@ -149,14 +149,14 @@ impl Database {
     ///
     /// # Cancellation
     /// Dropping the future does not undo the work.
-    pub async fn alone<T: 'static, U: Send + 'static>(
+    pub async fn exclusive<T: 'static, U: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
         committed: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<U, StoreError> {
         match &self.backend {
-            Backend::Sqlite(sqlite) => self.full.note(sqlite.alone(name, work, committed).await),
+            Backend::Sqlite(sqlite) => self.full.record(sqlite.exclusive(name, work, committed).await),
             Backend::Postgres(_) => Err(StoreError::Closed),
         }
     }
@@ -217,7 +217,7 @@ impl Database {
         planned: StatementPlanning,
         work: Work,
     ) -> Result<(), StoreError> {
-        self.full.note(match &self.backend {
+        self.full.record(match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
             Backend::Postgres(postgres) => postgres.write(planned, work).await,
         })
@@ -274,10 +274,10 @@ impl Database {
     /// Returns whether reads currently use the standby of [`StoreOptions::replica`], because the database is unreachable. `None`
     /// without a standby.
     #[must_use]
-    pub fn replica_is_read(&self) -> Option<bool> {
+    pub fn is_reading_replica(&self) -> Option<bool> {
         match &self.backend {
             Backend::Sqlite(_) => None,
-            Backend::Postgres(postgres) => postgres.replica_is_read(),
+            Backend::Postgres(postgres) => postgres.is_reading_replica(),
         }
     }
 

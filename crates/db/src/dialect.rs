@@ -200,7 +200,8 @@ pub const fn statement<const N: usize>(
     let mut out = FixedBuffer { bytes: [0; N], length: 0 };
     let mut at = statement_start(from);
     out.push_part(from, 0, at);
-    let mut verb = if columns.is_empty() || has(from, at, "{any ") { Verb::Done } else { verb_of(from, at) };
+    let mut verb =
+        if columns.is_empty() || contains(from, at, "{any ") { Verb::Done } else { verb_of(from, at) };
     let wants_rows = !matches!(verb, Verb::Done);
     let mut depth = 0;
     // Nesting depth inside `VALUES (`, until its closing parenthesis.
@@ -328,7 +329,7 @@ pub const fn statement<const N: usize>(
     assert!(matches!(verb, Verb::Done), "no VALUES, FROM or WHERE outside parentheses");
     assert!(either.is_none() && values.is_none(), "a mark or a parenthesis without its end");
     assert!(
-        wants_rows || columns.is_empty() || has(from, 0, "{any "),
+        wants_rows || columns.is_empty() || contains(from, 0, "{any "),
         "columns, and nothing that takes them"
     );
     (out.bytes, out.length)
@@ -350,7 +351,7 @@ pub const fn coded<const N: usize>(codes: &[(&str, i64)], text: &str) -> ([u8; N
             let end = word_end(from, word + 2);
             assert!(starts(from, end, "}"), "a code is written {{Enum::Variant}}");
             let mut listed = 0;
-            while listed < codes.len() && !is(from, at + 1, end, codes[listed].0) {
+            while listed < codes.len() && !equals(from, at + 1, end, codes[listed].0) {
                 listed += 1;
             }
             assert!(listed < codes.len(), "a code that is not listed");
@@ -373,10 +374,13 @@ const fn push_in_list<const N: usize>(
     space: usize,
     end: usize,
 ) {
-    let is_bytes = is(from, space + 1, end, "bytea");
-    let is_uuid = is(from, space + 1, end, "uuid");
-    let is_text = is(from, space + 1, end, "text");
-    assert!(is_bytes || is_uuid || is_text || is(from, space + 1, end, "bigint"), "no type of a JSON list");
+    let is_bytes = equals(from, space + 1, end, "bytea");
+    let is_uuid = equals(from, space + 1, end, "uuid");
+    let is_text = equals(from, space + 1, end, "text");
+    assert!(
+        is_bytes || is_uuid || is_text || equals(from, space + 1, end, "bigint"),
+        "no type of a JSON list"
+    );
     if matches!(dialect, Dialect::Sqlite) {
         out.push_all(if is_bytes || is_uuid { "IN (SELECT unhex(h.value)" } else { "IN (SELECT h.value" });
         out.push_all(" FROM json_each(");
@@ -423,7 +427,7 @@ const fn verb_of(from: &[u8], at: usize) -> Verb {
 const fn position(columns: &[(&str, &str)], from: &[u8], at: usize, end: usize) -> usize {
     let mut place = 0;
     while place < columns.len() {
-        if is(from, at, end, columns[place].0) {
+        if equals(from, at, end, columns[place].0) {
             return place;
         }
         place += 1;
@@ -431,7 +435,7 @@ const fn position(columns: &[(&str, &str)], from: &[u8], at: usize, end: usize) 
     panic!("a name that is not among the columns")
 }
 
-const fn is(from: &[u8], at: usize, end: usize, word: &str) -> bool {
+const fn equals(from: &[u8], at: usize, end: usize, word: &str) -> bool {
     end - at == word.len() && starts(from, at, word)
 }
 
@@ -451,7 +455,7 @@ const fn is_keyword(from: &[u8], at: usize, word: &str) -> bool {
     starts(from, at, word) && word_end(from, at) == at + word.len()
 }
 
-const fn has(from: &[u8], mut at: usize, word: &str) -> bool {
+const fn contains(from: &[u8], mut at: usize, word: &str) -> bool {
     while at < from.len() {
         if starts(from, at, word) {
             return true;

@@ -141,7 +141,7 @@ impl StoreError {
     }
 
     /// Copies the error for another caller of the same transaction.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn duplicate(&self) -> Self {
         let cause = |source: &Cause| -> Cause { source.to_string().into() };
         match self {
             Self::Busy { source } => Self::Busy { source: cause(source) },

@@ -30,7 +30,7 @@ impl Default for DiskFullState {
 
 impl DiskFullState {
     /// Records whether a write failed because of a full disk. Returns the outcome unchanged.
-    pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(crate) fn record<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Full { disk, .. }) = &outcome {
             *self.lock() = Some(disk.clone());
         }
@@ -66,10 +66,10 @@ mod tests {
     #[test]
     fn full_disk_is_recorded_and_probed_by_one_caller() {
         let fullness = DiskFullState::default();
-        assert!(fullness.note(Ok(1)).is_ok());
+        assert!(fullness.record(Ok(1)).is_ok());
         assert_eq!(fullness.found(), None);
         let full = StoreError::Full { disk: Disk::default(), source: "full".into() };
-        assert!(fullness.note::<()>(Err(full)).is_err());
+        assert!(fullness.record::<()>(Err(full)).is_err());
         assert_eq!(fullness.found(), Some(Disk::default()));
         assert!(fullness.is_due());
         assert!(!fullness.is_due());

@@ -24,7 +24,7 @@ impl<T: Send + 'static> WorkResult<T> {
     ) -> (Work, Self) {
         let answer = Arc::new(Mutex::new(None));
         let place = Arc::clone(&answer);
-        let work: Work = Box::new(move |tx| kept(work(tx), place));
+        let work: Work = Box::new(move |tx| store_result(work(tx), place));
         (work, Self(answer))
     }
 
@@ -34,7 +34,7 @@ impl<T: Send + 'static> WorkResult<T> {
     }
 }
 
-fn kept<T: Send + 'static>(
+fn store_result<T: Send + 'static>(
     doing: BoxFuture<'_, Result<T, StoreError>>,
     place: Arc<Mutex<Option<T>>>,
 ) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -69,22 +69,22 @@ impl JointWork {
                 source: "a transaction waited for something other than its database".into(),
             })
         });
-        let good = outcome.is_ok();
+        let succeeded = outcome.is_ok();
         self.outcome = Some(outcome);
-        good
+        succeeded
     }
 
     /// Returns the error if the work found the disk full. That error applies to all work in the transaction.
     pub(crate) fn full(&self) -> Option<StoreError> {
         let failed = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().err());
-        failed.filter(|error| matches!(error, StoreError::Full { .. })).map(StoreError::again)
+        failed.filter(|error| matches!(error, StoreError::Full { .. })).map(StoreError::duplicate)
     }
 
     /// Sends the result to the caller. `failed` is the error of a shared transaction that was not committed.
-    pub(crate) fn settle(mut self, failed: Option<&StoreError>) {
+    pub(crate) fn reply_outcome(mut self, failed: Option<&StoreError>) {
         let outcome = match (failed, self.outcome.take()) {
             (_, Some(Err(own))) => Err(own),
-            (Some(error), _) => Err(error.again()),
+            (Some(error), _) => Err(error.duplicate()),
             (None, Some(outcome)) => outcome,
             (None, None) => Err(StoreError::Closed),
         };

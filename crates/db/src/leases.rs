@@ -17,7 +17,8 @@ DELETE FROM leases WHERE name = ?1 AND holder = ?2";
 const LEASES: &str = "-- leases
 SELECT name, holder, until_at FROM leases WHERE until_at > ?1 ORDER BY name LIMIT 1000";
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
+pub(crate) const MODULE_STATEMENTS: ModuleStatements =
+    ModuleStatements::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
 
 /// A lease with its current holder.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -60,7 +60,7 @@ pub use options::Fault;
 pub use options::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, REPLICA_ALONE_DEFAULT, StoreOptions,
 };
-pub use outbox::{NewEvent, OutboxPlace, OutboxRow, emit, outbox_advance};
+pub use outbox::{NewEvent, OutboxPosition, OutboxRow, emit, outbox_advance};
 pub use page::{
     PAGE_ROWS_MAX, Page, VISIBLE_ROWS_READ_MAX, VisiblePage, key_or, limit_of, page, visible_page, with_limit,
 };

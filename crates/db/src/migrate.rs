@@ -35,7 +35,7 @@ SELECT oldest FROM schema_compatibility WHERE id = 1";
 
 /// Statements that are prepared to check the schema. The statement that creates the table of migrations is missing, because it
 /// cannot be prepared.
-pub(crate) const SENDS: ModuleStatements =
+pub(crate) const MODULE_STATEMENTS: ModuleStatements =
     ModuleStatements::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
 /// A migration recorded in the database.

@@ -26,7 +26,7 @@ pub struct NewEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRow {
     /// Position of the event. Pass it to [`Database::outbox_advance`] once the event is handled.
-    pub place: OutboxPlace,
+    pub place: OutboxPosition,
     /// Time of the event, µs.
     pub at_us: i64,
     /// Kind as noun and past tense: `certificate.issued`.
@@ -39,7 +39,7 @@ pub struct OutboxRow {
 
 /// A position in the outbox. Positions increase in the order in which a reader may see events.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub struct OutboxPlace {
+pub struct OutboxPosition {
     /// Transaction id on PostgreSQL. 0 on SQLite, which has only one writer.
     pub transaction: i64,
     /// Row id of the event in the outbox.
@@ -58,7 +58,7 @@ SELECT tx, id, at, kind, subject, body FROM outbox
 WHERE (tx, id) > (?1, ?2){| AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint} ORDER BY tx, id LIMIT ?3"
 };
 
-const PLACE: &str = "-- outbox_place
+const POSITION: &str = "-- outbox_place
 SELECT tx, id FROM outbox_consumers WHERE name = ?1";
 
 const ADVANCE: &str = "-- outbox_advance
@@ -84,10 +84,10 @@ const TRIM: &str = "-- outbox_trim
 DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
 
-const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
+const ALL: &[&str] = &[POSITION, ADVANCE, LAST, HAS, TRIM];
 const BULKS: &[&BulkStatement] = &[&INSERT, &READ, &SEEN];
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(ALL, BULKS);
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements::of(ALL, BULKS);
 
 /// Adds events to the outbox, in the caller's transaction. One statement for any number of events.
 ///
@@ -112,7 +112,7 @@ pub(crate) fn columns_of(events: &[NewEvent]) -> Vec<Column> {
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
+pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPosition) -> Result<(), StoreError> {
     tx.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
 }
 
@@ -122,7 +122,11 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_after(&self, after: OutboxPlace, limit: i64) -> Result<Vec<OutboxRow>, StoreError> {
+    pub async fn outbox_after(
+        &self,
+        after: OutboxPosition,
+        limit: i64,
+    ) -> Result<Vec<OutboxRow>, StoreError> {
         let parameters = vec![after.transaction.into(), after.id.into(), limit.into()];
         self.rows(Cost::Point, READ.of(self), parameters).await?.into_iter().map(row_of).collect()
     }
@@ -132,8 +136,10 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_place(&self, consumer: &str) -> Result<OutboxPlace, StoreError> {
-        self.row(PLACE, vec![consumer.into()]).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+    pub async fn outbox_position(&self, consumer: &str) -> Result<OutboxPosition, StoreError> {
+        self.row(POSITION, vec![consumer.into()])
+            .await?
+            .map_or_else(|| Ok(OutboxPosition::default()), position_of)
     }
 
     /// Returns the current end of the outbox: the start position of a consumer that needs no past events.
@@ -141,8 +147,8 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_end(&self) -> Result<OutboxPlace, StoreError> {
-        self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+    pub async fn outbox_end(&self) -> Result<OutboxPosition, StoreError> {
+        self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPosition::default()), position_of)
     }
 
     /// Returns the last position that is before every open transaction. Events of transactions that are open now get later
@@ -151,8 +157,8 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_stable_end(&self) -> Result<OutboxPlace, StoreError> {
-        self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
+    pub async fn outbox_stable_end(&self) -> Result<OutboxPosition, StoreError> {
+        self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPosition::default()), position_of)
     }
 
     /// Returns whether the event at this position still exists. If so, all later events exist, too.
@@ -160,7 +166,7 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_contains(&self, place: OutboxPlace) -> Result<bool, StoreError> {
+    pub async fn outbox_contains(&self, place: OutboxPosition) -> Result<bool, StoreError> {
         Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
     }
 
@@ -169,7 +175,7 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_advance(&self, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
+    pub async fn outbox_advance(&self, consumer: &str, to: OutboxPosition) -> Result<(), StoreError> {
         self.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
     }
 
@@ -183,13 +189,13 @@ impl Database {
     }
 }
 
-fn place_of(mut row: Row) -> Result<OutboxPlace, StoreError> {
-    Ok(OutboxPlace { transaction: row.int()?, id: row.int()? })
+fn position_of(mut row: Row) -> Result<OutboxPosition, StoreError> {
+    Ok(OutboxPosition { transaction: row.int()?, id: row.int()? })
 }
 
 fn row_of(mut row: Row) -> Result<OutboxRow, StoreError> {
     Ok(OutboxRow {
-        place: OutboxPlace { transaction: row.int()?, id: row.int()? },
+        place: OutboxPosition { transaction: row.int()?, id: row.int()? },
         at_us: row.int()?,
         kind: row.text()?,
         subject: row.text()?,

@@ -11,11 +11,11 @@ use crate::{audit, connections, leases, migrate, outbox, postgres};
 
 /// The statements of the engine itself.
 const OWN: &[ModuleStatements] = &[
-    migrate::SENDS,
-    leases::SENDS,
-    audit::SENDS,
-    outbox::SENDS,
-    connections::SENDS,
+    migrate::MODULE_STATEMENTS,
+    leases::MODULE_STATEMENTS,
+    audit::MODULE_STATEMENTS,
+    outbox::MODULE_STATEMENTS,
+    connections::MODULE_STATEMENTS,
     ModuleStatements {
         both: &[],
         sqlite: &[],

@@ -181,7 +181,7 @@ impl Cluster {
     /// # Panics
     /// When the lock cannot be taken.
     #[must_use]
-    pub fn hold_writes(&self, database: &StoreUrl, table: &str) -> HeldWrites {
+    pub fn lock_writes(&self, database: &StoreUrl, table: &str) -> WriteLock {
         let name = database_name(database);
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "bulla", "-d", &name]);
@@ -189,11 +189,11 @@ impl Cluster {
         let session = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut session = session.unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
         let lock = format!("BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE; SELECT 'locked';\n");
-        let asked = session.stdin.as_mut().map(|input| input.write_all(lock.as_bytes()));
+        let sent = session.stdin.as_mut().map(|input| input.write_all(lock.as_bytes()));
         let mut answer = String::new();
         let read = session.stdout.as_mut().map(|output| BufReader::new(output).read_line(&mut answer));
-        let held = HeldWrites::Session(session);
-        assert!(matches!(asked, Some(Ok(()))) && matches!(read, Some(Ok(_))), "cannot lock {table}");
+        let held = WriteLock::Session(session);
+        assert!(matches!(sent, Some(Ok(()))) && matches!(read, Some(Ok(_))), "cannot lock {table}");
         assert_eq!(answer.trim(), "locked", "{table}");
         held
     }
@@ -203,10 +203,10 @@ impl Cluster {
     /// # Panics
     /// When the URL is not of a cluster's database.
     #[must_use]
-    pub fn following(&self, primary: &StoreUrl) -> StoreUrl {
+    pub fn replica_url(&self, primary: &StoreUrl) -> StoreUrl {
         let database = database_name(primary);
-        let here = format!("postgres://bulla@/{database}?host={}", self.folder.display());
-        here.parse().unwrap_or_else(|error| panic!("{error}"))
+        let replica = format!("postgres://bulla@/{database}?host={}", self.folder.display());
+        replica.parse().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Waits until a standby has received all commits of this server.
@@ -214,16 +214,16 @@ impl Cluster {
     /// # Panics
     /// When the standby has not received them in time.
     pub fn wait_for_standby(&self, standby: &Self) {
-        let at = self.ask("SELECT pg_current_wal_lsn()");
+        let at = self.query_value("SELECT pg_current_wal_lsn()");
         let began = Instant::now();
-        while standby.ask(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'")) != "t" {
+        while standby.query_value(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'")) != "t" {
             assert!(began.elapsed() < START_MAX, "the standby does not follow");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// Returns the single value of a query.
-    fn ask(&self, query: &str) -> String {
+    fn query_value(&self, query: &str) -> String {
         let mut psql = self.command("psql");
         psql.args(["-X", "-A", "-t", "-U", "bulla", "-d", "postgres", "-c", query, "-p", &self.port(), "-h"]);
         let output = psql.arg(&self.folder).output().unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
@@ -257,7 +257,7 @@ impl Cluster {
     /// # Panics
     /// When the files cannot be written or no port is free.
     #[must_use]
-    pub fn speak_tls(&self, certificate: &str, key: &str) -> u16 {
+    pub fn enable_tls(&self, certificate: &str, key: &str) -> u16 {
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .unwrap_or_else(|error| panic!("no free port: {error}"))
@@ -425,14 +425,14 @@ fn database_name(url: &StoreUrl) -> String {
 
 /// A lock that blocks writes, released on drop.
 #[derive(Debug)]
-pub enum HeldWrites {
+pub enum WriteLock {
     /// A SQLite connection with an open write transaction.
     File(rusqlite::Connection),
     /// A psql session with an open transaction.
     Session(Child),
 }
 
-impl HeldWrites {
+impl WriteLock {
     /// Blocks all write transactions of a SQLite database. Each fails after five seconds. Reads proceed.
     ///
     /// # Panics
@@ -448,7 +448,7 @@ impl HeldWrites {
     }
 }
 
-impl Drop for HeldWrites {
+impl Drop for WriteLock {
     fn drop(&mut self) {
         if let Self::Session(session) = self {
             // Closing the input ends psql. Before psql exits, the server rolls the transaction back.

@@ -90,7 +90,7 @@ impl fmt::Debug for StoreUrl {
 /// Removes both secrets of `postgres://user:secret@host/db?password=secret`.
 fn without_password(url: &str) -> String {
     let (before_query, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
-    let mut shown = match (before_query.find("://"), before_query.rfind('@')) {
+    let mut redacted = match (before_query.find("://"), before_query.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => {
             let user = before_query[scheme + 3..at].split(':').next().unwrap_or_default();
             format!("{}://{user}{}", &before_query[..scheme], &before_query[at..])
@@ -100,11 +100,11 @@ fn without_password(url: &str) -> String {
     if let Some(query) = query {
         let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
         if !kept.is_empty() {
-            shown.push('?');
-            shown.push_str(&kept.join("&"));
+            redacted.push('?');
+            redacted.push_str(&kept.join("&"));
         }
     }
-    shown
+    redacted
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn store_urls_are_parsed_as_server_or_file_and_hide_passwords() {
-        for (text, shown) in [
+        for (text, redacted) in [
             ("inventory.db", "inventory.db"),
             ("/var/lib/bulla/inventory.db", "/var/lib/bulla/inventory.db"),
             ("sqlite:a/b.db", "a/b.db"),
@@ -123,7 +123,7 @@ mod tests {
             ("postgresql:///d?host=/run/pg", "postgresql:///d?host=/run/pg"),
         ] {
             let url: StoreUrl = text.parse().unwrap();
-            assert_eq!(url.to_string(), shown, "{text}");
+            assert_eq!(url.to_string(), redacted, "{text}");
             assert!(!format!("{url:?}").contains("secret"));
         }
     }

@@ -32,15 +32,15 @@ pub fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<St
 pub async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
     let store = Store::open_with(url, &settings.options()?).await;
     let store = store.map_err(|error| problem(&error))?;
-    fits(store.connections().await.map_err(|error| problem(&error))?)?;
+    check_connection_limit(store.connections().await.map_err(|error| problem(&error))?)?;
     Ok(store)
 }
 
 /// Returns an error if the database server or this machine allows fewer connections than configured.
-pub fn fits(connections: Connections) -> Outcome<()> {
+pub fn check_connection_limit(connections: Connections) -> Outcome<()> {
     let database = Database { connections: connections.ours, connections_max: connections.servers };
-    let fits = database.check(outbound::limits::descriptor_budget());
-    fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
+    let check_connection_limit = database.check(outbound::limits::descriptor_budget());
+    check_connection_limit.map_err(|error| Problem::usage(&error).hint(error.hint()))
 }
 
 /// Converts a database error to the problem that the program reports.

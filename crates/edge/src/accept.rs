@@ -120,13 +120,13 @@ pub async fn start(
     let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let reopen = Arc::default();
-    let requesting = requesting(&options, address, &resolver, &tasks, &metrics, &reopen)?;
+    let request_service = request_service(&options, address, &resolver, &tasks, &metrics, &reopen)?;
     metrics.set_connections_max(options.connections_max);
     let counted = metrics.clone();
     let shared = Arc::new(Terminator {
         config,
         routes: routes.clone(),
-        requesting,
+        request_service,
         clients: clients.clone(),
         resolver,
         metrics,
@@ -134,15 +134,15 @@ pub async fn start(
         connect_timeout: options.connect_timeout,
         idle: options.idle,
     });
-    let upstreams = shared.requesting.upstreams.clone();
+    let upstreams = shared.request_service.upstreams.clone();
     let (connections_max, per_address) = (options.connections_max, options.per_address());
     let proxies = TrustedProxies::new(&options.trusted_proxies);
     let (now, swept) = (Arc::default(), upstreams.clone());
     let running = Running { address, now, routes, upstreams, options, reopen, tasks };
     running.tasks.spawn(keeper.keep(Arc::clone(&running.now), running.tasks.stopping()));
     if let Some(http) = fetching {
-        let (look, stop) = (Arc::clone(&running.now), running.tasks.stopping());
-        running.tasks.spawn(staples.fetch(http, counted, look, stop));
+        let (reload_signal, stop) = (Arc::clone(&running.now), running.tasks.stopping());
+        running.tasks.spawn(staples.fetch(http, counted, reload_signal, stop));
     }
     let checks = HealthChecks {
         routes: running.routes.clone(),
@@ -162,7 +162,7 @@ pub async fn start(
 }
 
 /// Sets up the pool and the access log for the forwarding of HTTP requests.
-fn requesting(
+fn request_service(
     options: &Options,
     own: SocketAddr,
     resolver: &Resolver,

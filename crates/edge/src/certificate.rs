@@ -114,7 +114,7 @@ pub(super) type CertificateFolder = Folder<Arc<CertificateFile>, BadCertificate>
 
 pub(super) fn folder(path: &Path) -> CertificateFolder {
     let read = |path: &Path| CertificateFile::read(path).map(Arc::new);
-    Folder::of(path, FileKind { ending: "pem", beside: Some("ocsp"), secret: false, read })
+    Folder::of(path, FileKind { file_extension: "pem", companion: Some("ocsp"), secret: false, read })
 }
 
 impl CertificateFile {
@@ -216,7 +216,7 @@ impl Staple {
         }
     }
 
-    pub(super) fn counts(&self, now: UnixTime) -> bool {
+    pub(super) fn is_current(&self, now: UnixTime) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
@@ -238,12 +238,12 @@ fn issuer_of(leaf: &Certificate, next: Option<&Vec<u8>>) -> Option<Arc<Certifica
 
 pub(super) fn read_at_most(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, BadCertificate> {
     use io::Read;
-    let mut octets = Zeroizing::new(Vec::new());
-    std::fs::File::open(path)?.take(max + 1).read_to_end(&mut octets)?;
-    if octets.len() as u64 > max {
+    let mut bytes = Zeroizing::new(Vec::new());
+    std::fs::File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
         return Err(BadCertificate::TooLong);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 /// Returns the host name in lower case. IP addresses are skipped: clients cannot send them in SNI (RFC 6066 section 3).

@@ -205,7 +205,7 @@ impl ClientIdentity {
                 _ => continue,
             };
             // Skip a value that could be parsed as a separate element. The whole certificate is still sent.
-            if value.bytes().all(|octet| octet.is_ascii_graphic() && !b"\",;=\\".contains(&octet)) {
+            if value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;=\\".contains(&byte)) {
                 forwarded += &format!(";{key}={value}");
             }
         }
@@ -219,7 +219,7 @@ impl ClientIdentity {
 
 /// Sets the header fields with the client's identity. Removes such fields that the request already has, even from a trusted proxy,
 /// because the identity is verified here.
-pub(super) fn tell(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
+pub(super) fn set_fields(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
     for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, FORWARDED_CLIENT_CERT] {
         headers.remove(name);
     }

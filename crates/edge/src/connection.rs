@@ -70,8 +70,8 @@ impl Terminator {
         };
         if route.http.is_some() {
             let user = identity.as_ref().map(|identity| Arc::clone(&identity.subject));
-            let asking = ConnectionClient { client: Client::at(client).known_as(user), identity };
-            return Box::pin(self.serve_requests(tls, asking, name, site)).await;
+            let connection_client = ConnectionClient { client: Client::at(client).known_as(user), identity };
+            return Box::pin(self.serve_requests(tls, connection_client, name, site)).await;
         }
         let alpn = tls.as_ref().application_protocol().map(<[u8]>::to_vec);
         let told = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };
@@ -163,15 +163,15 @@ async fn with_hello_timeout<F: Future>(
     let mut accepting = std::pin::pin!(accepting);
     match tokio::time::timeout(limit, accepting.as_mut()).await {
         Ok(accepted) => Some(accepted),
-        Err(_) if greeting.is_heard() => Some(accepting.await),
+        Err(_) if greeting.has_client_hello() => Some(accepting.await),
         Err(_) => None,
     }
 }
 
 /// Timeout for the close_notify alert.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn close(mut tls: Stream) {
     // The client may already have closed the connection; the result does not matter.
-    let _ = tokio::time::timeout(FAREWELL, tls.shutdown()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, tls.shutdown()).await;
 }

@@ -28,14 +28,14 @@ pub(super) struct Flight<S> {
     written: usize,
     alert: HandshakeAlert,
     /// Whether part of the held flight has already been sent to the client.
-    is_partly_out: bool,
+    is_partly_sent: bool,
     /// Whether the handshake is complete.
     is_open: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
     pub(super) fn new(stream: S, alert: HandshakeAlert) -> Self {
-        Self { stream, held: Vec::new(), written: 0, alert, is_partly_out: false, is_open: false }
+        Self { stream, held: Vec::new(), written: 0, alert, is_partly_sent: false, is_open: false }
     }
 
     /// Ends the handshake: from now on nothing is held back.
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Flight<S> {
         // A read means that the TLS library has written its whole flight.
         if !self.held.is_empty() {
             ready!(self.poll_held(context))?;
-            self.is_partly_out = false;
+            self.is_partly_sent = false;
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
@@ -80,17 +80,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.is_open && self.held.len() + octets.len() <= HELD_MAX {
-            self.held.extend_from_slice(octets);
-            return Poll::Ready(Ok(octets.len()));
+        if !self.is_open && self.held.len() + bytes.len() <= HELD_MAX {
+            self.held.extend_from_slice(bytes);
+            return Poll::Ready(Ok(bytes.len()));
         }
         if !self.held.is_empty() {
             ready!(self.poll_held(context))?;
         }
-        self.is_partly_out = true;
-        Pin::new(&mut self.stream).poll_write(context, octets)
+        self.is_partly_sent = true;
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,7 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(alert) = self.alert.get()
-            && !self.is_partly_out
+            && !self.is_partly_sent
             && !self.is_open
         {
             self.held = record(alert).to_vec();

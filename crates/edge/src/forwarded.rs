@@ -60,7 +60,7 @@ const SET_BY_PROXIES: [&str; 43] = [
 
 /// Adds the client's address, the host and the scheme to the header. Removes all such fields that the client sent. If the client is
 /// a trusted proxy, keeps its fields and appends to its lists.
-pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
+pub(super) fn set_fields(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
     let untrue: Vec<HeaderName> = headers
         .keys()
         .filter(|name| (!is_trusted || is_respelled(name)) && identifies_client(name))
@@ -78,24 +78,24 @@ pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderVa
 /// Removes header fields about the client from trailers.
 pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     fields::clean_trailers(trailers);
-    let told: Vec<HeaderName> = trailers.keys().filter(|name| identifies_client(name)).cloned().collect();
-    for name in told {
+    let client_fields: Vec<HeaderName> =
+        trailers.keys().filter(|name| identifies_client(name)).cloned().collect();
+    for name in client_fields {
         trailers.remove(name);
     }
 }
 
 /// Returns whether the name contains a character other than letters, digits and `-`. Upstreams may read such a character as `-`.
 fn is_respelled(name: &HeaderName) -> bool {
-    name.as_str().bytes().any(|octet| !octet.is_ascii_alphanumeric() && octet != b'-')
+    name.as_str().bytes().any(|byte| !byte.is_ascii_alphanumeric() && byte != b'-')
 }
 
 /// Returns whether upstreams may read the field as information about the client. Some upstreams treat `_`, or any character except
 /// letters and digits, like `-` (CGI variables, RFC 3875 section 4.1.18).
 fn identifies_client(name: &HeaderName) -> bool {
     let begins = |wanted: &str| {
-        let octets =
-            name.as_str().bytes().map(|octet| if octet.is_ascii_alphanumeric() { octet } else { b'-' });
-        name.as_str().len() >= wanted.len() && octets.zip(wanted.bytes()).all(|(is, wanted)| is == wanted)
+        let bytes = name.as_str().bytes().map(|byte| if byte.is_ascii_alphanumeric() { byte } else { b'-' });
+        name.as_str().len() >= wanted.len() && bytes.zip(wanted.bytes()).all(|(is, wanted)| is == wanted)
     };
     *name == FORWARDED || SET_BY_PROXIES.into_iter().any(begins)
 }
@@ -127,19 +127,19 @@ fn element(client: IpAddr, authority: &HeaderValue) -> String {
 mod tests {
     use super::*;
 
-    fn told(sent: &[(&str, &str)], client: &str, is_trusted: bool) -> Vec<(String, String)> {
+    fn client_fields(sent: &[(&str, &str)], client: &str, is_trusted: bool) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
         }
         let authority = HeaderValue::from_static("a.example:8443");
-        tell(&mut headers, client.parse().unwrap(), &authority, is_trusted);
-        let mut told: Vec<_> = headers
+        set_fields(&mut headers, client.parse().unwrap(), &authority, is_trusted);
+        let mut client_fields: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
             .collect();
-        told.sort();
-        told
+        client_fields.sort();
+        client_fields
     }
 
     const SENT: [(&str, &str); 13] = [
@@ -171,8 +171,8 @@ mod tests {
             ("x-forwarded-proto", "https"),
             ("x-other", "stays"),
         ]);
-        assert_eq!(told(&SENT, "192.0.2.7", false), wanted);
-        let six = told(&[], "2001:db8::7", false);
+        assert_eq!(client_fields(&SENT, "192.0.2.7", false), wanted);
+        let six = client_fields(&[], "2001:db8::7", false);
         assert!(six.contains(&pairs(&[("x-forwarded-for", "2001:db8::7")])[0]), "{six:?}");
         assert!(six[0].1.starts_with("for=\"[2001:db8::7]\";"), "{six:?}");
     }
@@ -218,13 +218,13 @@ mod tests {
             "X-Remote-User",
             "Remote.User",
         ] {
-            let is_there = |is_trusted| {
-                let sent = told(&[(name, "said")], "192.0.2.7", is_trusted);
+            let is_forwarded = |is_trusted| {
+                let sent = client_fields(&[(name, "said")], "192.0.2.7", is_trusted);
                 sent.iter().any(|(_, value)| value == "said")
             };
-            assert!(!is_there(false), "{name}");
+            assert!(!is_forwarded(false), "{name}");
             let is_respelled = name.contains(['_', '.']);
-            assert_eq!(is_there(true), !is_respelled, "{name}, of a trusted proxy");
+            assert_eq!(is_forwarded(true), !is_respelled, "{name}, of a trusted proxy");
         }
     }
 
@@ -252,6 +252,6 @@ mod tests {
             ("x-other", "stays"),
             ("x-real-ip", "10.0.0.4"),
         ]);
-        assert_eq!(told(&SENT, "192.0.2.7", true), wanted);
+        assert_eq!(client_fields(&SENT, "192.0.2.7", true), wanted);
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct HandshakeState {
 
 impl HandshakeState {
     /// Returns whether the ClientHello has arrived.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn has_client_hello(&self) -> bool {
         self.chosen.get().is_some() || self.alert.get().is_some()
     }
 }

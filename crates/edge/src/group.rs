@@ -104,7 +104,7 @@ struct State {
     /// Whether the server is up according to its health checks.
     is_up: bool,
     /// Number of consecutive checks that contradict `is_up`.
-    contrary: u32,
+    contradictions: u32,
     /// Connections and requests in a row that failed.
     failures: u32,
     ejections: u32,
@@ -255,7 +255,7 @@ impl Server {
         }
         let state = State {
             is_up: true,
-            contrary: 0,
+            contradictions: 0,
             failures: 0,
             ejections: 0,
             ejected_until: None,
@@ -321,15 +321,15 @@ impl Server {
         let mut state = self.state.lock();
         state.check_at = Some(Instant::now() + interval);
         if is_healthy == state.is_up {
-            state.contrary = 0;
+            state.contradictions = 0;
             return Change::Same;
         }
-        state.contrary += 1;
+        state.contradictions += 1;
         let needed = if is_healthy { health.healthy_after } else { health.unhealthy_after };
-        if state.contrary < needed {
+        if state.contradictions < needed {
             return Change::Same;
         }
-        (state.is_up, state.contrary) = (is_healthy, 0);
+        (state.is_up, state.contradictions) = (is_healthy, 0);
         if is_healthy {
             (state.failures, state.ejections, state.ejected_until) = (0, 0, None);
             return Change::Up;

@@ -69,7 +69,7 @@ pub(super) struct Keeper {
     /// expires.
     due: Option<UnixTime>,
     /// Chains without the required OCSP response that were already reported.
-    told_bare: BTreeSet<String>,
+    reported_unstapled: BTreeSet<String>,
 }
 
 impl Keeper {
@@ -96,9 +96,9 @@ impl Keeper {
             held: Vec::new(),
             is_stale: true,
             due: None,
-            told_bare: BTreeSet::new(),
+            reported_unstapled: BTreeSet::new(),
         };
-        let (keeper, loaded) = aside(keeper, |keeper| keeper.reload(true)).await?;
+        let (keeper, loaded) = run_blocking(keeper, |keeper| keeper.reload(true)).await?;
         Ok((keeper, loaded?))
     }
 
@@ -111,9 +111,11 @@ impl Keeper {
                 () = tokio::time::sleep(self.pause()) => {}
                 () = now.notified() => {}
             }
-            let Ok((keeper, looked)) = aside(self, |keeper| keeper.reload(false)).await else { return };
+            let Ok((keeper, reloaded)) = run_blocking(self, |keeper| keeper.reload(false)).await else {
+                return;
+            };
             self = keeper;
-            match looked {
+            match reloaded {
                 Ok(loaded) => {
                     for (path, error) in loaded.broken {
                         tracing::warn!(path = %path.display(), %error, "cannot load a certificate file; its previous \
@@ -144,13 +146,13 @@ impl Keeper {
             tracing::warn!(%error, "cannot reload the ticket keys; the current ones stay in use");
             false
         });
-        let look = self.folder.refresh()?;
+        let refreshed = self.folder.refresh()?;
         let now = now();
         let mut not_stapled = Vec::new();
-        if look.changed {
-            not_stapled = self.newly_not_stapled(look.held.iter().map(|(_, file)| &**file));
-            self.held = look.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
-            self.staples.want(&self.held, now);
+        if refreshed.changed {
+            not_stapled = self.newly_not_stapled(refreshed.held.iter().map(|(_, file)| &**file));
+            self.held = refreshed.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
+            self.staples.set_presented(&self.held, now);
             self.is_stale = true;
         }
         self.is_stale |= self.staples.take_changed();
@@ -163,40 +165,41 @@ impl Keeper {
         }
         self.count_staples(now);
         let expiry = self.held.iter().map(|file| file.not_after.0).min();
-        let broken = look.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
+        let broken =
+            refreshed.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
         self.metrics.certificates(self.held.len(), broken, expiry);
-        Ok(LoadedCertificates { certificates: self.held.clone(), broken: look.broken, not_stapled })
+        Ok(LoadedCertificates { certificates: self.held.clone(), broken: refreshed.broken, not_stapled })
     }
 
     /// Updates the staple metrics, and logs chains that clients refuse without a staple (RFC 7633).
     fn count_staples(&mut self, now: UnixTime) {
         let has_staple = |file: &&Arc<CertificateFile>| self.staples.of(file, now).is_some();
         let stapled = self.held.iter().filter(has_staple).count();
-        let bare: BTreeSet<String> = self
+        let unstapled: BTreeSet<String> = self
             .held
             .iter()
             .filter(|file| file.leaf.must_staple && !has_staple(file))
             .map(|file| file.name.clone())
             .collect();
-        self.metrics.staples(stapled, bare.len());
-        for name in bare.difference(&self.told_bare) {
+        self.metrics.staples(stapled, unstapled.len());
+        for name in unstapled.difference(&self.reported_unstapled) {
             tracing::warn!(
                 name,
                 "clients reject this certificate: it requires an OCSP staple, and none is available"
             );
         }
-        self.told_bare = bare;
+        self.reported_unstapled = unstapled;
     }
 
     fn newly_not_stapled<'a>(
         &self,
         files: impl Iterator<Item = &'a CertificateFile>,
     ) -> Vec<(String, String)> {
-        let told = |file: &CertificateFile| {
+        let is_reported = |file: &CertificateFile| {
             self.held.iter().any(|before| before.name == file.name && before.not_stapled == file.not_stapled)
         };
         files
-            .filter(|file| !told(file))
+            .filter(|file| !is_reported(file))
             .filter_map(|file| Some((file.name.clone(), file.not_stapled.clone()?)))
             .collect()
     }
@@ -227,7 +230,7 @@ impl Keeper {
 }
 
 /// Runs file reads and chain parsing on a thread where they block no connection.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     mut keeper: Keeper,
     work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
 ) -> Result<(Keeper, T), CertificateLoadError> {

@@ -168,9 +168,9 @@ struct MetricFamilies {
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
     broken_routes: Gauge,
-    inventory_away: Gauge,
+    inventory_unavailable: Gauge,
     stapled: Gauge,
-    bare: Gauge,
+    unstapled: Gauge,
     staple_fetches: Family<OutcomeLabel, Counter>,
     first_expiry: Gauge,
     requests: Family<StatusLabel, Histogram, fn() -> Histogram>,
@@ -213,9 +213,9 @@ impl Default for EdgeMetrics {
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
             broken_routes: Gauge::default(),
-            inventory_away: Gauge::default(),
+            inventory_unavailable: Gauge::default(),
             stapled: Gauge::default(),
-            bare: Gauge::default(),
+            unstapled: Gauge::default(),
             staple_fetches: Family::default(),
             first_expiry: Gauge::default(),
             requests: Family::new_with_constructor(durations),
@@ -257,13 +257,13 @@ impl EdgeMetrics {
             (
                 "inventory_away",
                 "1 if the last request to the server for managed certificates failed",
-                &inner.inventory_away,
+                &inner.inventory_unavailable,
             ),
             ("stapled_certificates", "Certificate chains served with an OCSP staple", &inner.stapled),
             (
                 "bare_must_staple_certificates",
                 "Certificate chains that require an OCSP staple but have none; clients reject them",
-                &inner.bare,
+                &inner.unstapled,
             ),
             (
                 "first_expiry_timestamp_seconds",
@@ -379,9 +379,9 @@ impl EdgeMetrics {
     }
 
     /// Counts a connection until dropped.
-    pub(super) fn connection(&self) -> Open {
+    pub(super) fn connection(&self) -> GaugeGuard {
         self.0.connections.inc();
-        Open(self.0.connections.clone())
+        GaugeGuard(self.0.connections.clone())
     }
 
     pub(super) fn refused(&self, reason: &'static str) {
@@ -409,9 +409,9 @@ impl EdgeMetrics {
     }
 
     /// Counts a request as in progress until dropped.
-    pub(super) fn request(&self) -> Open {
+    pub(super) fn request(&self) -> GaugeGuard {
         self.0.requests_in_flight.inc();
-        Open(self.0.requests_in_flight.clone())
+        GaugeGuard(self.0.requests_in_flight.clone())
     }
 
     pub(super) fn answered(&self, status: StatusCode, took: Duration) {
@@ -445,9 +445,9 @@ impl EdgeMetrics {
     }
 
     /// Sets the number of chains with an OCSP response, and the number of chains that lack a required response.
-    pub(super) fn staples(&self, stapled: usize, bare: usize) {
+    pub(super) fn staples(&self, stapled: usize, unstapled: usize) {
         self.0.stapled.set(stapled as i64);
-        self.0.bare.set(bare as i64);
+        self.0.unstapled.set(unstapled as i64);
     }
 
     pub(super) fn staple_fetched(&self, outcome: &'static str) {
@@ -456,7 +456,7 @@ impl EdgeMetrics {
 
     /// Sets whether the server failed to return the inventory of managed certificates.
     pub fn set_inventory_unavailable(&self, away: bool) {
-        self.0.inventory_away.set(away.into());
+        self.0.inventory_unavailable.set(away.into());
     }
 
     /// Sets whether the routes in the configuration file are invalid.
@@ -477,9 +477,9 @@ impl fmt::Debug for EdgeMetrics {
 
 /// A connection or a request in progress, counted until dropped.
 #[derive(Debug)]
-pub(super) struct Open(Gauge);
+pub(super) struct GaugeGuard(Gauge);
 
-impl Drop for Open {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

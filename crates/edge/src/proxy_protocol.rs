@@ -23,10 +23,10 @@ pub(super) struct ProxiedConnection<'a> {
 }
 
 /// Builds the header, which must be sent before all other bytes.
-pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
+pub(super) fn header(proxied: &ProxiedConnection<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
     // IPv4-mapped addresses of an IPv6 socket are sent as IPv4.
-    let family = match (told.client.ip().to_canonical(), told.server.ip().to_canonical()) {
+    let family = match (proxied.client.ip().to_canonical(), proxied.server.ip().to_canonical()) {
         (std::net::IpAddr::V4(client), std::net::IpAddr::V4(server)) => {
             body.extend(client.octets());
             body.extend(server.octets());
@@ -42,9 +42,9 @@ pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
             TCP_OVER_IPV6
         }
     };
-    body.extend(told.client.port().to_be_bytes());
-    body.extend(told.server.port().to_be_bytes());
-    let values = [(TYPE_ALPN, told.alpn), (TYPE_AUTHORITY, told.name.map(str::as_bytes))];
+    body.extend(proxied.client.port().to_be_bytes());
+    body.extend(proxied.server.port().to_be_bytes());
+    let values = [(TYPE_ALPN, proxied.alpn), (TYPE_AUTHORITY, proxied.name.map(str::as_bytes))];
     for (kind, value) in values {
         // In TLS, the length of both values fits one byte.
         let Some((value, length)) = value.and_then(|value| Some((value, u16::try_from(value.len()).ok()?)))
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn header_encodes_addresses_ports_alpn_and_server_name() {
-        let told = ProxiedConnection {
+        let proxied = ProxiedConnection {
             client: "[::ffff:192.0.2.7]:4711".parse().unwrap(),
             server: "203.0.113.1:443".parse().unwrap(),
             alpn: Some(b"h2"),
@@ -78,9 +78,13 @@ mod tests {
         let mut wanted = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x1d".to_vec();
         wanted.extend([192, 0, 2, 7, 203, 0, 113, 1, 0x12, 0x67, 0x01, 0xbb]);
         wanted.extend(b"\x01\x00\x02h2\x02\x00\x09a.example");
-        assert_eq!(header(&told), wanted);
-        let six =
-            ProxiedConnection { client: "[2001:db8::1]:1".parse().unwrap(), alpn: None, name: None, ..told };
+        assert_eq!(header(&proxied), wanted);
+        let six = ProxiedConnection {
+            client: "[2001:db8::1]:1".parse().unwrap(),
+            alpn: None,
+            name: None,
+            ..proxied
+        };
         let header = header(&six);
         assert_eq!((header[13], header[15], header.len()), (0x21, 36, 52));
         assert_eq!(header[32..44], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);

@@ -16,7 +16,7 @@ use http_relay::relay::{ByteCounters, CountedStream, relay_with};
 use http_relay::request_body::RequestBody;
 use http_relay::serve::{Served, Serving, Websockets};
 use http_relay::stall::{UploadStatus, UploadTimer};
-use http_relay::unanswered::{reason_of, unread};
+use http_relay::unanswered::{reason_of, upload_failure_response};
 use http_relay::upgrade::{UpgradeRequest, add_upgrade_fields};
 use http_relay::upstream::{NoAnswer, UpstreamConnectError, UpstreamResponseBody};
 use http_relay::websocket::Websocket;
@@ -98,9 +98,9 @@ impl Terminator {
         let is_http2 = tls.as_ref().application_protocol() == Some(b"h2");
         let octets = self.metrics.octets();
         let tls = CountedStream::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
-        let opening = tokio::time::timeout(self.requesting.keep_alive, opening::read(tls, self.idle));
+        let opening = tokio::time::timeout(self.request_service.keep_alive, opening::read(tls, self.idle));
         let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
-        let is_trusted = self.requesting.trusted.iter().any(|net| net.contains(&client.ip()));
+        let is_trusted = self.request_service.trusted.iter().any(|net| net.contains(&client.ip()));
         let tunnels = TaskTracker::new();
         let connection = Arc::new(Connection {
             shared: Arc::clone(self),
@@ -117,9 +117,12 @@ impl Terminator {
             async move { connection.answer(request).await }
         };
         let serving = Serving {
-            head: HeadTimeouts { head: self.requesting.head_timeout, keep_alive: self.requesting.keep_alive },
+            head: HeadTimeouts {
+                head: self.request_service.head_timeout,
+                keep_alive: self.request_service.keep_alive,
+            },
             idle: self.idle,
-            stopping: self.requesting.tasks.stopping(),
+            stopping: self.request_service.tasks.stopping(),
         };
         let served = match (opening, is_http2) {
             (Opening::Http1, false) => serving.http1(stream, answer).await,
@@ -141,11 +144,11 @@ impl Terminator {
 
 impl Connection {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let Terminator { requesting, metrics, .. } = &*self.shared;
+        let Terminator { request_service, metrics, .. } = &*self.shared;
         let (began, _under_way) = (Instant::now(), metrics.request());
-        let mut request = ClientBody::of(request, &requesting.tasks, requesting.head_timeout);
+        let mut request = ClientBody::of(request, &request_service.tasks, request_service.head_timeout);
         let websocket = Websocket::of(&mut request);
-        let mut entry = requesting.access_log.entry(&request, &self.client);
+        let mut entry = request_service.access_log.entry(&request, &self.client);
         if let Some(entry) = &mut entry {
             self.site.trace.into_iter().for_each(|certificate| entry.link(certificate));
         }
@@ -175,10 +178,10 @@ impl Connection {
         let (authority, host) = authority_of(request).map_err(Rejection::Host)?;
         let routes = self.shared.routes.now();
         let own = routes.find(self.name.as_deref());
-        let asked = routes.find(Some(&host.to_string()));
+        let requested = routes.find(Some(&host.to_string()));
         let is_shown = self.is_own(&host) || self.site.is_for(&host);
-        match (own, asked) {
-            (Some(own), Some(asked)) if is_shown && Arc::ptr_eq(own, asked) => match &own.http {
+        match (own, requested) {
+            (Some(own), Some(requested)) if is_shown && Arc::ptr_eq(own, requested) => match &own.http {
                 Some(_) => Ok(Destination { route: Arc::clone(own), authority }),
                 None => Err(Rejection::Misdirected(host)),
             },
@@ -203,14 +206,14 @@ impl Connection {
         let upgrade = permitted_upgrade(request.headers(), Upgrades::Websocket);
         // Hop-by-hop fields are not forwarded.
         clean(request.headers_mut());
-        forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
+        forwarded::set_fields(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
         if self.shared.clients.is_some() {
-            client_auth::tell(request.headers_mut(), self.identity.as_deref());
+            client_auth::set_fields(request.headers_mut(), self.identity.as_deref());
         }
         let version = request.version();
-        let client = upgrade.clone().map(|asked| UpgradeRequest {
+        let client = upgrade.clone().map(|requested| UpgradeRequest {
             client: hyper::upgrade::on(&mut request),
-            asked,
+            requested,
             websocket,
             tunnels: &self.tunnels,
             version,
@@ -227,11 +230,11 @@ impl Connection {
         let to = ServerRequest { route, authority, is_upgrade: upgrade.is_some(), uploading: &uploading };
         match self.send(request, &to, entry).await {
             Ok((response, in_flight)) => {
-                let response = response.map(|body| body.beside(&uploading).holding(in_flight));
-                self.passed_on(response, client, entry)
+                let response = response.map(|body| body.with_upload(&uploading).with_guard(in_flight));
+                self.forward_response(response, client, entry)
             }
             Err(error) => {
-                if let Some(told) = unread(&uploading, version) {
+                if let Some(told) = upload_failure_response(&uploading, version) {
                     return told;
                 }
                 let (status, reason) = reason_of(&error);
@@ -259,7 +262,7 @@ impl Connection {
             let in_flight = server.begin();
             let prepare =
                 |request: &mut Request<RequestBody>, version| address(request, origin, to.authority, version);
-            let error = match shared.requesting.upstreams.try_send(origin, request, prepare).await {
+            let error = match shared.request_service.upstreams.try_send(origin, request, prepare).await {
                 Ok(response) => {
                     note_answered(group, server, &shared.metrics);
                     entry.iter_mut().for_each(|entry| entry.upstream_server(Arc::clone(&server.label)));
@@ -282,7 +285,7 @@ impl Connection {
         Err(last.unwrap_or_else(|| NoAnswer::Connection(Arc::new(UpstreamConnectError::Full))))
     }
 
-    fn passed_on(
+    fn forward_response(
         &self,
         mut response: Response<UpstreamResponseBody>,
         client: Option<UpgradeRequest<'_>>,
@@ -322,8 +325,8 @@ impl Connection {
         // With HTTP/2, the terminator cannot distinguish a reset stream from an ended one, so a short half-close timeout frees the
         // server's connection.
         let is_http2 = client.version == Version::HTTP_2;
-        let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
-        client.spawn(upstream, &self.shared.requesting.tasks, move |client, upstream| async move {
+        let half = if is_http2 { shared.request_service.head_timeout } else { shared.idle };
+        client.spawn(upstream, &self.shared.request_service.tasks, move |client, upstream| async move {
             let client = counted(client, entry.as_deref());
             // The bytes are already counted at the TLS stream.
             relay_with(client, upstream, shared.idle, half, &ByteCounters::default()).await;

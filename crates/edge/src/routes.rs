@@ -127,9 +127,9 @@ pub(super) fn origin(group: &Group, at: usize, http2: bool) -> Result<Arc<Origin
         server: tls.as_ref().map(|tls| tls.server().clone()),
         tls,
         http2,
-        in_full: false,
+        absolute_form: false,
         // The operator configures the destination, so this machine is permitted.
-        may_be_here: true,
+        may_be_local: true,
     }))
 }
 

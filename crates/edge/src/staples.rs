@@ -27,7 +27,7 @@ use super::metrics::EdgeMetrics;
 /// Maximum concurrent requests to OCSP responders. Each response has at most 16 KB.
 const IN_FLIGHT: usize = 16;
 /// Maximum OCSP responses per batch. A batch is fetched completely before its responses are stapled.
-const PIECE: usize = 256;
+const BATCH_MAX: usize = 256;
 /// Timeout of a request, including the connection.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum responders of one certificate that are tried in turn.
@@ -37,13 +37,13 @@ const OWN_ENDS_S: i64 = 3_600;
 /// Tolerated difference between clocks, in seconds.
 const SKEW_S: i64 = 300;
 /// First pause after a failure, in seconds; it doubles with each failure.
-const AGAIN_MIN_S: i64 = 60;
+const RETRY_MIN_S: i64 = 60;
 /// Maximum pause after a failure, in seconds.
-const AGAIN_MAX_S: i64 = 3_600;
+const RETRY_MAX_S: i64 = 3_600;
 /// Maximum pause between checks, in seconds, because the clock may be set meanwhile.
 const PAUSE_MAX_S: i64 = 3_600;
 /// File extension of stored responses.
-const ENDING: &str = "ocsp";
+const FILE_EXTENSION: &str = "ocsp";
 
 /// Options for fetching OCSP responses to staple.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ struct Shared {
     fetched: RwLock<HashMap<Fingerprint, Fetched>>,
     has_news: AtomicBool,
     /// Chains with an OCSP responder.
-    wanted: watch::Sender<Vec<Arc<CertificateFile>>>,
+    presented: watch::Sender<Vec<Arc<CertificateFile>>>,
 }
 
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl StaplingError {
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,
-    again_at: UnixTime,
+    retry_at: UnixTime,
 }
 
 impl Staples {
@@ -112,18 +112,18 @@ impl Staples {
             options,
             fetched: RwLock::default(),
             has_news: AtomicBool::new(false),
-            wanted: watch::Sender::default(),
+            presented: watch::Sender::default(),
         }))
     }
 
     /// Returns the OCSP response to staple at `now`: the response from the file or, without one, the fetched response.
     pub(super) fn of(&self, file: &CertificateFile, now: UnixTime) -> Option<Arc<[u8]>> {
-        if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
+        if let Some(own) = file.staple.as_ref().filter(|own| own.is_current(now)) {
             return Some(Arc::clone(&own.der));
         }
         let fetched = self.0.fetched.read();
         let staple = &fetched.get(&file.leaf.fingerprint)?.staple;
-        staple.counts(now).then(|| Arc::clone(&staple.der))
+        staple.is_current(now).then(|| Arc::clone(&staple.der))
     }
 
     /// Returns the end of validity of the fetched response of a chain.
@@ -138,14 +138,14 @@ impl Staples {
 
     /// Sets the presented chains. Reads their stored responses on the current thread, and removes the responses of all other chains
     /// from memory and from the folder.
-    pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
+    pub(super) fn set_presented(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
         let Some(options) = &self.0.options else { return };
-        let wanted: Vec<_> =
+        let presented: Vec<_> =
             files.iter().filter(|file| file.issuer.is_some() && file.not_after > now).cloned().collect();
-        let leaves: HashSet<Fingerprint> = wanted.iter().map(|file| file.leaf.fingerprint).collect();
+        let leaves: HashSet<Fingerprint> = presented.iter().map(|file| file.leaf.fingerprint).collect();
         let known: HashSet<Fingerprint> = self.0.fetched.read().keys().copied().collect();
         let mut read = Vec::new();
-        for file in &wanted {
+        for file in &presented {
             let leaf = file.leaf.fingerprint;
             if !known.contains(&leaf)
                 && let Ok(der) = read_at_most(&staple_path(&options.folder, leaf), STAPLE_MAX)
@@ -162,30 +162,30 @@ impl Staples {
         }
         drop(fetched);
         forget_others(&options.folder, &leaves);
-        self.0.wanted.send_replace(wanted);
+        self.0.presented.send_replace(presented);
     }
 
-    /// Fetches due OCSP responses until stopped. Notifies `look` when responses are new or removed, so that the certificates are
+    /// Fetches due OCSP responses until stopped. Notifies `reload_signal` when responses are new or removed, so that the certificates are
     /// checked again.
     pub(super) async fn fetch(
         self,
         http: http::Client,
         metrics: EdgeMetrics,
-        look: Arc<Notify>,
+        reload_signal: Arc<Notify>,
         stop: CancellationToken,
     ) {
         let _live = telemetry::tasks::guard("edge-staples");
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.fetch_forever(&http, &metrics, &look) => {}
+            () = self.fetch_forever(&http, &metrics, &reload_signal) => {}
         }
     }
 
-    async fn fetch_forever(&self, http: &http::Client, metrics: &EdgeMetrics, look: &Notify) {
-        let mut wanted = self.0.wanted.subscribe();
+    async fn fetch_forever(&self, http: &http::Client, metrics: &EdgeMetrics, reload_signal: &Notify) {
+        let mut presented = self.0.presented.subscribe();
         let mut failures = HashMap::new();
         loop {
-            let files = wanted.borrow_and_update().clone();
+            let files = presented.borrow_and_update().clone();
             let leaves: HashSet<Fingerprint> = files.iter().map(|file| file.leaf.fingerprint).collect();
             failures.retain(|leaf, _| leaves.contains(leaf));
             let now_is = now();
@@ -197,17 +197,17 @@ impl Staples {
                 tokio::select! {
                     () = tokio::time::sleep(Duration::from_secs(pause_s)) => {}
                     // Never an error: `self` owns the sender.
-                    _ = wanted.changed() => {}
+                    _ = presented.changed() => {}
                 }
                 continue;
             }
-            let due = due.into_iter().filter(|(at, _)| *at <= now_is).take(PIECE);
+            let due = due.into_iter().filter(|(at, _)| *at <= now_is).take(BATCH_MAX);
             let due: Vec<_> = due.map(|(_, file)| Arc::clone(file)).collect();
-            let asking = stream::iter(due).map(|file| async move {
+            let fetches = stream::iter(due).map(|file| async move {
                 let answer = ask(http, &file).await;
                 (file, answer)
             });
-            let mut answers = pin!(asking.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
+            let mut answers = pin!(fetches.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
             // Process results in the order of arrival: a slow responder must not delay the others.
             while let Some(some) = answers.next().await {
                 let mut kept = Vec::new();
@@ -217,7 +217,7 @@ impl Staples {
                 }
                 if !kept.is_empty() {
                     self.0.has_news.store(true, Relaxed);
-                    look.notify_one();
+                    reload_signal.notify_one();
                     self.keep(kept).await;
                 }
             }
@@ -231,14 +231,14 @@ impl Staples {
         failures: &HashMap<Fingerprint, Failures>,
         now: UnixTime,
     ) -> UnixTime {
-        if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
+        if let Some(own) = file.staple.as_ref().filter(|own| own.is_current(now)) {
             let before_its_end = own.until.unwrap_or(file.not_after).plus(-OWN_ENDS_S);
             if before_its_end > now {
                 return before_its_end;
             }
         }
         let leaf = file.leaf.fingerprint;
-        let failed = failures.get(&leaf).map(|failures| failures.again_at);
+        let failed = failures.get(&leaf).map(|failures| failures.retry_at);
         let refresh = || self.0.fetched.read().get(&leaf).map(|fetched| fetched.refresh_at);
         failed.or_else(refresh).unwrap_or(now)
     }
@@ -267,8 +267,8 @@ impl Staples {
         } else {
             tracing::debug!(name = file.name, %error, "cannot fetch an OCSP staple in a retry");
         }
-        let again_at = now().plus(retry_delay_s(count));
-        failures.insert(leaf, Failures { count: count.saturating_add(1), again_at });
+        let retry_at = now().plus(retry_delay_s(count));
+        failures.insert(leaf, Failures { count: count.saturating_add(1), retry_at });
         let is_revoked = matches!(error, StaplingError::Revoked);
         let had = is_revoked && self.0.fetched.write().remove(&leaf).is_some();
         had.then_some((leaf, None))
@@ -323,13 +323,13 @@ fn refresh_at(from: UnixTime, until: UnixTime, now: UnixTime, chance: f64) -> Un
     let half = from.plus(until.since(from) / 2);
     let from = if half > now { half } else { now.plus(until.since(now) / 2) };
     let spread = (until.since(from) as f64 / 5.0 * chance) as i64;
-    from.plus(spread).max(now.plus(AGAIN_MIN_S))
+    from.plus(spread).max(now.plus(RETRY_MIN_S))
 }
 
 const fn retry_delay_s(failures: u32) -> i64 {
     let shift = if failures > 6 { 6 } else { failures };
-    let after = AGAIN_MIN_S << shift;
-    if after > AGAIN_MAX_S { AGAIN_MAX_S } else { after }
+    let after = RETRY_MIN_S << shift;
+    if after > RETRY_MAX_S { RETRY_MAX_S } else { after }
 }
 
 /// Returns a random number from 0 to 1.
@@ -362,7 +362,7 @@ async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, Sta
 }
 
 fn staple_path(folder: &Path, leaf: Fingerprint) -> PathBuf {
-    folder.join(format!("{leaf}.{ENDING}"))
+    folder.join(format!("{leaf}.{FILE_EXTENSION}"))
 }
 
 /// Writes a temporary file and renames it, so that readers never see a partial file.
@@ -383,7 +383,7 @@ fn forget_others(folder: &Path, leaves: &HashSet<Fingerprint>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let of = path.file_stem().and_then(|stem| stem.to_str()?.parse::<Fingerprint>().ok());
-        let is_ours = path.extension().is_some_and(|ending| ending == ENDING);
+        let is_ours = path.extension().is_some_and(|ending| ending == FILE_EXTENSION);
         if is_ours && of.is_some_and(|leaf| !leaves.contains(&leaf)) {
             let _ = std::fs::remove_file(path);
         }
@@ -404,13 +404,13 @@ mod tests {
         assert_eq!(at(1_000_000, 1.0), 2 * DAY_S + 2 * DAY_S / 5);
         // A response from a cache, with half of its validity already over.
         assert_eq!(at(1_000_000 + 3 * DAY_S, 0.0), 3 * DAY_S + DAY_S / 2);
-        assert!(refresh_at(from, until, until.plus(-1), 1.0) >= until.plus(AGAIN_MIN_S - 1), "no hurry");
+        assert!(refresh_at(from, until, until.plus(-1), 1.0) >= until.plus(RETRY_MIN_S - 1), "no hurry");
     }
 
     #[test]
     fn retry_delay_doubles_per_failure_up_to_the_maximum() {
         let waits: Vec<i64> = (0..8).map(retry_delay_s).collect();
         assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
-        assert_eq!(retry_delay_s(u32::MAX), AGAIN_MAX_S);
+        assert_eq!(retry_delay_s(u32::MAX), RETRY_MAX_S);
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct RequestService {
 pub(super) struct Terminator {
     pub(super) config: Config,
     pub(super) routes: LiveRoutes,
-    pub(super) requesting: RequestService,
+    pub(super) request_service: RequestService,
     /// Set if clients authenticate by certificates.
     pub(super) clients: Option<Arc<ClientAuthenticator>>,
     pub(super) resolver: Resolver,

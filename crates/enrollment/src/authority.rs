@@ -89,7 +89,7 @@ fn refused(error: &IssueError) -> CertifyError {
 }
 
 fn agent_profile() -> Result<Profile, CertifyError> {
-    let names = NameRules { uri_allowed: vec![below(AGENTS_URI)?], max: 1, ..NameRules::default() };
+    let names = NameRules { uri_allowed: vec![uri_rule(AGENTS_URI)?], max: 1, ..NameRules::default() };
     Ok(Profile {
         description: "Client certificates of agents".to_owned(),
         extended_key_usage: vec![KeyPurpose::client_auth()],
@@ -108,7 +108,7 @@ fn node_profile() -> Result<Profile, CertifyError> {
         wildcard_depth_max: 1,
     };
     let names = NameRules {
-        uri_allowed: vec![below(NODES_URI)?],
+        uri_allowed: vec![uri_rule(NODES_URI)?],
         dns_allowed: vec![DnsRule::Suffix(own)],
         max: 2,
         ..NameRules::default()
@@ -120,7 +120,7 @@ fn node_profile() -> Result<Profile, CertifyError> {
     })
 }
 
-fn below(uri: &str) -> Result<UriRule, CertifyError> {
+fn uri_rule(uri: &str) -> Result<UriRule, CertifyError> {
     UriRule::parse(uri).map_err(CertifyError::Refused)
 }
 

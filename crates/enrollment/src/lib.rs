@@ -19,7 +19,7 @@ pub use authority::{AGENT_PROFILE, AGENTS_URI, AuthorityCertifier, NODE_PROFILE}
 pub use certify::{Certified, Certify, CertifyError, IdentityHasher};
 pub use material::{Material, MaterialError};
 pub use member::{identity_of, identity_revision};
-pub use name::{NAME_MAX, check_name, other_name};
+pub use name::{NAME_MAX, check_name, suffixed_name};
 pub use proof::{ProvedKey, certificate_spki_sha256};
 pub use roots::TrustAnchors;
-pub use token::{TOKENS_KEPT_US, Token, check_seconds, hash_of};
+pub use token::{TOKEN_RETENTION_US, Token, check_seconds, hash_of};

@@ -7,7 +7,7 @@ pub const NAME_MAX: usize = 128;
 
 /// Derives another name when the requested one is taken. Appends digits of the UUIDv7, whose last digits are random.
 #[must_use]
-pub fn other_name(name: &str, id: Uuid) -> String {
+pub fn suffixed_name(name: &str, id: Uuid) -> String {
     let digits = id.simple().to_string();
     format!("{name}-{}", &digits[digits.len() - 8..])
 }

@@ -10,7 +10,7 @@ const TOKEN_BYTES: usize = 32;
 /// Maximum lifetime of a token in seconds.
 const TOKEN_SECONDS_MAX: i64 = 30 * 86_400;
 /// Time in µs for which expired tokens are kept, so that the list shows their use.
-pub const TOKENS_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
+pub const TOKEN_RETENTION_US: i64 = 30 * 86_400 * 1_000_000;
 
 /// A new join token.
 pub struct Token {
@@ -32,9 +32,9 @@ impl Token {
     /// # Errors
     /// A text when the operating system returns no random bytes.
     pub fn make(prefix: &str) -> Result<Self, String> {
-        let mut octets = Zeroizing::new([0; TOKEN_BYTES]);
-        rand::fill(&mut *octets).map_err(|_| "the system's random number generator failed".to_owned())?;
-        let text = Zeroizing::new(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(*octets)));
+        let mut bytes = Zeroizing::new([0; TOKEN_BYTES]);
+        rand::fill(&mut *bytes).map_err(|_| "the system's random number generator failed".to_owned())?;
+        let text = Zeroizing::new(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(*bytes)));
         let hash = hash_of(&text);
         Ok(Self { text, hash })
     }

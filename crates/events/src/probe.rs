@@ -97,7 +97,7 @@ impl ProbeOutcome {
 
     /// Returns whether an immediate retry may succeed.
     #[must_use]
-    pub fn can_heal(self) -> bool {
+    pub fn is_transient(self) -> bool {
         self.silent() || matches!(self, Self::ServFail | Self::Reset | Self::LocalLimit)
     }
 }

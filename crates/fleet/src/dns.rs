@@ -20,7 +20,7 @@ const QUESTION_MAX: usize = 1_232;
 /// Longest UDP response in bytes to clients that do not announce a size (RFC 1035 section 4.2.1).
 const ANSWER_MAX: usize = 512;
 /// Maximum delayed responses at a time; further queries wait in the socket's buffer.
-const LATE_MAX: usize = 8_192;
+const DELAYED_MAX: usize = 8_192;
 /// Maximum concurrent TCP connections per server.
 const STREAMS_MAX: usize = 256;
 /// Idle timeout of a TCP connection.
@@ -104,7 +104,7 @@ struct Server {
 impl Server {
     async fn answer_datagrams(self: Arc<Self>, socket: UdpSocket, tasks: ServiceTasks) {
         let socket = Arc::new(socket);
-        let late = Arc::new(Semaphore::new(LATE_MAX));
+        let late = Arc::new(Semaphore::new(DELAYED_MAX));
         let mut question = vec![0; QUESTION_MAX];
         loop {
             // An error concerns one datagram, such as a closed port of a client.

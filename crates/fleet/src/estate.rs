@@ -35,7 +35,7 @@ const DEMO_AGES: u64 = 58;
 /// One in this number of healthy leaves is revoked. See [`Plan::revocation`].
 const REVOKED_ONE_IN: usize = 10;
 /// Number of threads that create certificates at startup.
-const MINTERS: usize = 2;
+const MINT_THREADS: usize = 2;
 
 /// A host name and its servers.
 pub(crate) struct Host {
@@ -43,7 +43,7 @@ pub(crate) struct Host {
     pub(crate) kind: &'static Kind,
     pub(crate) delays: Delays,
     /// All addresses that serve the name, including those that the DNS server no longer returns.
-    pub(crate) places: RwLock<Vec<HostAddress>>,
+    pub(crate) host_addresses: RwLock<Vec<HostAddress>>,
 }
 
 /// An address of a host, and the certificate that its server presents.
@@ -51,7 +51,7 @@ pub(crate) struct Host {
 pub(crate) struct HostAddress {
     pub(crate) address: Ipv4Addr,
     /// Whether the DNS server returns the address.
-    pub(crate) told: bool,
+    pub(crate) is_published: bool,
     pub(crate) served: Option<Arc<Served>>,
 }
 
@@ -110,7 +110,7 @@ impl Estate {
                 .collect();
             laid_out.push((group, at, delays));
         }
-        let chunk = laid_out.len().div_ceil(MINTERS).max(1);
+        let chunk = laid_out.len().div_ceil(MINT_THREADS).max(1);
         let minted = std::thread::scope(|scope| {
             let threads: Vec<_> = laid_out
                 .chunks(chunk)
@@ -122,11 +122,13 @@ impl Estate {
         let mut hosts: Vec<_> = laid_out
             .into_iter()
             .zip(minted.into_iter().flatten())
-            .flat_map(|((group, _, delays), places)| {
+            .flat_map(|((group, _, delays), host_addresses)| {
                 let kind = group.kind;
-                group.names.into_iter().zip(delays).zip(places).map(move |((name, delays), places)| {
-                    Arc::new(Host { name, kind, delays, places: RwLock::new(places) })
-                })
+                group.names.into_iter().zip(delays).zip(host_addresses).map(
+                    move |((name, delays), host_addresses)| {
+                        Arc::new(Host { name, kind, delays, host_addresses: RwLock::new(host_addresses) })
+                    },
+                )
             })
             .collect();
         random.shuffle(&mut hosts);
@@ -137,7 +139,7 @@ impl Estate {
         let by_name = hosts.iter().enumerate().map(|(i, host)| (host.name.clone(), i)).collect();
         let mut by_address = HashMap::new();
         for (i, host) in hosts.iter().enumerate() {
-            for place in &*host.places.read() {
+            for place in &*host.host_addresses.read() {
                 by_address.entry(place.address).or_insert(i);
             }
         }
@@ -157,7 +159,7 @@ impl Estate {
     pub(crate) fn served(&self, name: Option<&str>, address: Ipv4Addr) -> Option<Arc<Served>> {
         let asked = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
         let here = |host: &Arc<Host>| {
-            host.places.read().iter().find(|p| p.address == address).and_then(|p| p.served.clone())
+            host.host_addresses.read().iter().find(|p| p.address == address).and_then(|p| p.served.clone())
         };
         asked.and_then(here).or_else(|| self.at(address).and_then(here))
     }
@@ -168,9 +170,9 @@ impl Estate {
         let mut next = self.next_address.write();
         let address = Ipv4Addr::from(*next);
         *next += 1;
-        let mut places = host.places.write();
-        places.iter_mut().for_each(|place| place.told = false);
-        places.push(HostAddress { address, told: true, served: Some(served) });
+        let mut host_addresses = host.host_addresses.write();
+        host_addresses.iter_mut().for_each(|place| place.is_published = false);
+        host_addresses.push(HostAddress { address, is_published: true, served: Some(served) });
         if let Some(index) = self.by_name.get(&host.name) {
             self.by_address.write().insert(address, *index);
         }
@@ -201,8 +203,8 @@ impl Zone for Estate {
     fn reply(&self, name: &str) -> (Reply, Duration) {
         let Some(host) = self.named(name) else { return (Reply::NxDomain, Duration::ZERO) };
         let found = |aliases, ttl| {
-            let places = host.places.read();
-            let addresses = places.iter().filter(|p| p.told).map(|p| p.address).collect();
+            let host_addresses = host.host_addresses.read();
+            let addresses = host_addresses.iter().filter(|p| p.is_published).map(|p| p.address).collect();
             Reply::Found { aliases, addresses, ttl }
         };
         let alias = |i: usize| format!("alias{i}.{name}");
@@ -236,7 +238,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
     for (kind, count) in counts {
         let size = match plan.mix {
             Mix::Balancer { names } => names,
-            _ => kind.company.size(),
+            _ => kind.sharing.size(),
         };
         let mut left = count;
         while left > 0 {
@@ -273,12 +275,12 @@ fn counts(plan: &Plan, alive: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'sta
 fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'static Kind, usize)> {
     let kinds: Vec<_> = KINDS.iter().filter(|kind| wanted(kind)).collect();
     let all: usize = kinds.iter().map(|kind| kind.weight as usize).sum();
-    let base: usize = if every { kinds.iter().map(|kind| kind.company.least()).sum() } else { 0 };
+    let base: usize = if every { kinds.iter().map(|kind| kind.sharing.least()).sum() } else { 0 };
     let rest = total.saturating_sub(base);
     let mut counts: Vec<_> = kinds
         .iter()
         .map(|kind| {
-            let least = if every { kind.company.least() } else { 0 };
+            let least = if every { kind.sharing.least() } else { 0 };
             (*kind, least + rest * kind.weight as usize / all.max(1))
         })
         .collect();
@@ -294,7 +296,7 @@ fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'s
 /// Returns the name of a host. Names are distinct; hosts with the same wildcard certificate share a parent domain.
 fn name_of(kind: &Kind, index: usize, group: usize) -> String {
     let kind_name = kind.name.replace('.', "-");
-    match kind.company {
+    match kind.sharing {
         EndpointSharing::Balancer(_) => format!("n{index}.{kind_name}{group}.fleet.test"),
         _ => format!("{kind_name}-{index}.{}.fleet.test", ZONES[index % ZONES.len()]),
     }
@@ -317,7 +319,7 @@ fn lay_out<'h>(
     ) {
         return Ok(vec![Vec::new(); count]);
     }
-    match group.kind.company {
+    match group.kind.sharing {
         EndpointSharing::Balancer(_) | EndpointSharing::VirtualHosts(_) => Ok(vec![vec![next()?]; count]),
         EndpointSharing::Addresses(n) | EndpointSharing::Differing(n) => {
             (0..count).map(|_| (0..n).map(|_| next()).collect()).collect()
@@ -339,33 +341,33 @@ fn furnish(
         let identity = Identity { host, more, address, from_days: group.from_days };
         mint.serve(kind, &identity, key).map(Arc::new)
     };
-    let together = match kind.company {
+    let together = match kind.sharing {
         EndpointSharing::SharedCertificate(_) | EndpointSharing::Balancer(_) if presents => {
             Some(of(&group.names[0], &group.names[1..], &at[0], None)?)
         }
         _ => None,
     };
-    let key = match kind.company {
+    let key = match kind.sharing {
         EndpointSharing::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
         _ => None,
     };
     let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| HostAddress {
         address: *address,
-        told: true,
+        is_published: true,
         served,
     };
     let mut furnished = Vec::with_capacity(at.len());
     for (name, addresses) in group.names.iter().zip(at) {
-        let mut places = Vec::with_capacity(addresses.len());
+        let mut host_addresses = Vec::with_capacity(addresses.len());
         let mut own = together.clone();
         for address in addresses {
-            let anew = presents && (own.is_none() || matches!(kind.company, EndpointSharing::Differing(_)));
+            let anew = presents && (own.is_none() || matches!(kind.sharing, EndpointSharing::Differing(_)));
             if anew {
                 own = Some(of(name, &[], std::slice::from_ref(address), key.clone())?);
             }
-            places.push(place(address, own.clone()));
+            host_addresses.push(place(address, own.clone()));
         }
-        furnished.push(places);
+        furnished.push(host_addresses);
     }
     Ok(furnished)
 }
@@ -401,13 +403,13 @@ impl SharedMaterial {
 }
 
 fn first_published(host: &Host) -> Option<Arc<Served>> {
-    host.places.read().iter().find(|place| place.told)?.served.clone()
+    host.host_addresses.read().iter().find(|place| place.is_published)?.served.clone()
 }
 
 fn truth_of(host: &Host, ports: &Ports, together: &SharedMaterial, revoked: &HashSet<Fingerprint>) -> Truth {
     let kind = host.kind;
-    let places = host.places.read();
-    let addresses: Vec<_> = places.iter().filter(|p| p.told).map(|p| p.address).collect();
+    let host_addresses = host.host_addresses.read();
+    let addresses: Vec<_> = host_addresses.iter().filter(|p| p.is_published).map(|p| p.address).collect();
     let (scheme, port) = match kind.serve {
         EndpointBehavior::StartTls(upgrade) => {
             (Some(upgrade.scheme()), ports.upgrades.get(&upgrade).copied().unwrap_or(0))
@@ -423,10 +425,13 @@ fn truth_of(host: &Host, ports: &Ports, together: &SharedMaterial, revoked: &Has
         Naming::Address => addresses.first().map_or_else(|| host.name.clone(), Ipv4Addr::to_string),
         _ => host.name.clone(),
     };
-    let leaves: HashSet<_> =
-        places.iter().filter(|p| p.told).filter_map(|p| p.served.as_ref().map(|s| s.fingerprint())).collect();
+    let leaves: HashSet<_> = host_addresses
+        .iter()
+        .filter(|p| p.is_published)
+        .filter_map(|p| p.served.as_ref().map(|s| s.fingerprint()))
+        .collect();
     let mut findings = kind.findings.to_vec();
-    if let Some(served) = places.iter().find(|p| p.told).and_then(|p| p.served.as_ref())
+    if let Some(served) = host_addresses.iter().find(|p| p.is_published).and_then(|p| p.served.as_ref())
         && kind.outcome == "answered"
     {
         findings.extend(together.findings(served));

@@ -13,7 +13,7 @@ use crate::FleetError;
 use crate::kind::{Fault, Relic};
 
 /// Time for which a silent server keeps the connection open: longer than the timeouts of any scanner here.
-const HELD: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of the ClientHello that are read before a response.
 const HELLO_READ: usize = 4_096;
 /// Maximum handshake bytes that an endless server sends, to limit the damage by a broken scanner.
@@ -177,7 +177,7 @@ async fn hold(stream: &mut TcpStream) -> io::Result<()> {
         while stream.read(&mut ignored).await? > 0 {}
         io::Result::Ok(())
     };
-    tokio::time::timeout(HELD, leaving).await.unwrap_or(Ok(()))
+    tokio::time::timeout(STALL_TIMEOUT, leaving).await.unwrap_or(Ok(()))
 }
 
 /// Closes the sending side only and continues to read. Closing a socket with unread bytes, such as the second segment of a
@@ -206,7 +206,7 @@ impl BlackHole {
     const FILLERS_MAX: usize = 16;
     /// Time after which a connection in progress counts as dropped. On loopback, connect normally finishes immediately. If it takes
     /// longer on a busy machine, its SYN fills the last slot of the queue.
-    const SWALLOWED_AFTER: Duration = Duration::from_millis(5);
+    const DROPPED_AFTER: Duration = Duration::from_millis(5);
 
     /// Opens a black hole at `address`, and verifies that it drops connections.
     pub(crate) fn open(address: Ipv4Addr) -> Result<Self, FleetError> {
@@ -219,7 +219,7 @@ impl BlackHole {
         let mut waiting = Vec::new();
         while waiting.len() < Self::FILLERS_MAX {
             let filler = tcp()?;
-            let connected = filler.connect_timeout(&bound, Self::SWALLOWED_AFTER);
+            let connected = filler.connect_timeout(&bound, Self::DROPPED_AFTER);
             waiting.push(filler);
             match connected {
                 Ok(()) => {}

@@ -11,7 +11,7 @@ pub(crate) struct Kind {
     /// Relative frequency of the kind in its family.
     pub(crate) weight: u32,
     pub(crate) family: Family,
-    pub(crate) company: EndpointSharing,
+    pub(crate) sharing: EndpointSharing,
     pub(crate) dns: Dns,
     pub(crate) leaf: Leaf,
     pub(crate) chain: Chain,
@@ -313,7 +313,7 @@ const fn kind(name: &'static str, weight: u32, family: Family) -> Kind {
         name,
         weight,
         family,
-        company: EndpointSharing::Alone,
+        sharing: EndpointSharing::Alone,
         dns: Dns::Address,
         leaf: P256,
         chain: Chain::Full,
@@ -380,15 +380,15 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { dns: Dns::Aliases(3), ..healthy("cname-chain", 20) },
     Kind { dns: Dns::ShortLived(1), ..healthy("short-ttl", 10) },
     Kind { dns: Dns::ShortLived(0), ..healthy("zero-ttl", 5) },
-    Kind { company: EndpointSharing::Addresses(3), ..healthy("three-addresses", 10) },
+    Kind { sharing: EndpointSharing::Addresses(3), ..healthy("three-addresses", 10) },
     Kind { serve: ClientCertificate(Versions::Only12), ..healthy("client-certificate-1.2", 5) },
     Kind { serve: ClientCertificate(Versions::Only13), ..healthy("client-certificate-1.3", 5) },
-    Kind { company: EndpointSharing::VirtualHosts(2), ..healthy("virtual-hosts", 10) },
+    Kind { sharing: EndpointSharing::VirtualHosts(2), ..healthy("virtual-hosts", 10) },
     // Valid, but special
     Kind { leaf: named(Naming::Address), ..special("address", 5) },
-    Kind { company: EndpointSharing::Balancer(200), leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("balancer", 100) },
+    Kind { sharing: EndpointSharing::Balancer(200), leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("balancer", 100) },
     Kind { leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("wildcard", 20) },
-    Kind { company: EndpointSharing::SharedCertificate(3), ..special("shared-certificate", 10) },
+    Kind { sharing: EndpointSharing::SharedCertificate(3), ..special("shared-certificate", 10) },
     upgraded("starttls-smtp", StarttlsProtocol::Smtp),
     upgraded("starttls-lmtp", StarttlsProtocol::Lmtp),
     upgraded("starttls-imap", StarttlsProtocol::Imap),
@@ -422,8 +422,8 @@ pub(crate) static KINDS: &[Kind] = &[
     // Wrong keys and signatures
     Kind { leaf: leaf(KeyKind::Rsa1024), serve: Tls(Versions::Only12), ..flawed("rsa-1024", 3, &["certificate.weak-key"]) },
     Kind { leaf: Leaf { issuer: Issuer::Rsa, signed_with: SignedWith::Sha1, ..P256 }, ..flawed("sha1-signature", 3, &["certificate.sha1-signature"]) },
-    Kind { company: EndpointSharing::SharedKey(3), ..flawed("shared-key", 9, &[]) },
-    Kind { company: EndpointSharing::Differing(2), ..flawed("differs-across-addresses", 3, &[]) },
+    Kind { sharing: EndpointSharing::SharedKey(3), ..flawed("shared-key", 9, &[]) },
+    Kind { sharing: EndpointSharing::Differing(2), ..flawed("differs-across-addresses", 3, &[]) },
     // Wrong serial numbers
     Kind { leaf: numbered(SerialForm::Zero), ..flawed("serial-zero", 1, &["certificate.serial-zero"]) },
     Kind { leaf: numbered(SerialForm::Negative), ..flawed("serial-negative", 1, &["certificate.serial-negative"]) },
@@ -465,5 +465,5 @@ pub(crate) static KINDS: &[Kind] = &[
 
 /// Returns the number of endpoints needed for one of each kind that `wanted` accepts.
 pub(crate) fn least(wanted: impl Fn(&Kind) -> bool) -> usize {
-    KINDS.iter().filter(|kind| wanted(kind)).map(|kind| kind.company.least()).sum()
+    KINDS.iter().filter(|kind| wanted(kind)).map(|kind| kind.sharing.least()).sum()
 }

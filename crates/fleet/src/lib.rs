@@ -87,11 +87,11 @@ impl Fleet {
         }
         let (reserved, refused) = reserve()?;
         let holes = tokio::task::block_in_place(|| open_black_holes(plan))?;
-        let told = holes.iter().filter_map(|hole| match hole.address {
+        let hole_addresses = holes.iter().filter_map(|hole| match hole.address {
             SocketAddr::V4(address) => Some((*address.ip(), address.port())),
             SocketAddr::V6(_) => None,
         });
-        let ports = Ports { tls, upgrades, refused, holes: told.collect() };
+        let ports = Ports { tls, upgrades, refused, holes: hole_addresses.collect() };
         let revocation = match plan.revocation {
             true => Some(RevocationServer::start(Duration::ZERO).await?),
             false => None,
@@ -156,9 +156,9 @@ impl Fleet {
     /// tickets stay valid, as in most servers. `None`: no such host.
     pub fn replace_certificate(&self, host: &str) -> Option<String> {
         let host = self.estate.named(host)?;
-        let served = self.another(host)?;
+        let served = self.issue_replacement(host)?;
         let leaf = served.fingerprint().to_string();
-        host.places.write().iter_mut().for_each(|place| place.served = Some(served.clone()));
+        host.host_addresses.write().iter_mut().for_each(|place| place.served = Some(served.clone()));
         Some(leaf)
     }
 
@@ -166,13 +166,13 @@ impl Fleet {
     /// new leaf's SHA-256 and the new address. `None`: no such host.
     pub fn move_address(&self, host: &str) -> Option<(String, Ipv4Addr)> {
         let host = self.estate.named(host)?;
-        let served = self.another(host)?;
+        let served = self.issue_replacement(host)?;
         let leaf = served.fingerprint().to_string();
         Some((leaf, self.estate.move_host(host, served)))
     }
 
-    fn another(&self, host: &Host) -> Option<Arc<mint::Served>> {
-        let address = host.places.read().first()?.address.octets();
+    fn issue_replacement(&self, host: &Host) -> Option<Arc<mint::Served>> {
+        let address = host.host_addresses.read().first()?.address.octets();
         let from_days = host.kind.leaf.from_days;
         let identity = Identity { host: &host.name, more: &[], address, from_days };
         self.mint.serve(host.kind, &identity, None).ok().map(Arc::new)

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Lowest port that [`free_port`] returns. Lower ports may belong to services of the machine.
 const FIRST: u16 = 10_000;
 /// First port that Linux assigns by default (`ip_local_port_range`).
-const GIVEN_OUT: u16 = 32_768;
+const EPHEMERAL_START: u16 = 32_768;
 /// Distance of the first ports of two processes, so that concurrent processes try different ports.
-const PROCESSES_APART: u32 = 7_919;
+const PROCESS_STRIDE: u32 = 7_919;
 /// Distance of two consecutive ports: some programs also listen on the next port.
-const APART: u32 = 11;
+const PORT_STRIDE: u32 = 11;
 
 /// Returns a port without a TCP or UDP socket on this machine. The system does not assign it to connections or to listeners that
 /// request any port. This process does not return it again until all other ports have been returned.
@@ -22,10 +22,10 @@ const APART: u32 = 11;
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let given_out = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let ports = apart(&given_out);
-    let begin = std::process::id().wrapping_mul(PROCESSES_APART);
+    let ports = ports_below_ephemeral(&given_out);
+    let begin = std::process::id().wrapping_mul(PROCESS_STRIDE);
     let next = |_| {
-        let number = begin.wrapping_add(TAKEN.fetch_add(APART, Relaxed));
+        let number = begin.wrapping_add(TAKEN.fetch_add(PORT_STRIDE, Relaxed));
         ports.start + (number % ports.len() as u32) as u16
     };
     ports.clone().map(next).find(|port| is_free(*port)).expect("a free port")
@@ -38,9 +38,9 @@ fn is_free(port: u16) -> bool {
 
 /// Returns the ports below the range that the system assigns (`given_out`: its first and last port). If fewer than about a
 /// thousand ports would remain, returns the range below Linux's default.
-fn apart(given_out: &str) -> Range<u16> {
+fn ports_below_ephemeral(given_out: &str) -> Range<u16> {
     let first = given_out.split_whitespace().next().and_then(|first| first.parse().ok());
-    FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT)
+    FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(EPHEMERAL_START)
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
             ("1024 65535", 10_000..32_768),
             ("", 10_000..32_768),
         ] {
-            assert_eq!(apart(given_out), ports, "{given_out}");
+            assert_eq!(ports_below_ephemeral(given_out), ports, "{given_out}");
         }
     }
 }

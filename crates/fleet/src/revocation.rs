@@ -371,7 +371,7 @@ struct ServedDocuments {
 /// A plain HTTP server on loopback with CRLs and OCSP responders.
 pub struct RevocationServer {
     server: Server,
-    shelves: Arc<ServedDocuments>,
+    served_documents: Arc<ServedDocuments>,
 }
 
 impl RevocationServer {
@@ -380,10 +380,10 @@ impl RevocationServer {
     /// # Errors
     /// When the system returns an error for the socket.
     pub async fn start(latency: Duration) -> Result<Self, FleetError> {
-        let shelves = Arc::new(ServedDocuments::default());
-        let serving = shelves.clone();
+        let served_documents = Arc::new(ServedDocuments::default());
+        let serving = served_documents.clone();
         let server = Server::start(Quota::default(), latency, move |asked| serving.serve(asked)).await?;
-        Ok(Self { server, shelves })
+        Ok(Self { server, served_documents })
     }
 
     /// Returns the URL of `path`, which starts with a slash.
@@ -394,7 +394,7 @@ impl RevocationServer {
 
     /// Publishes `document` at `path`.
     pub fn put(&self, path: &str, document: Document) {
-        let mut documents = self.shelves.documents.lock();
+        let mut documents = self.served_documents.documents.lock();
         let asked = documents.get(path).map_or(0, |(_, asked)| *asked);
         documents.insert(path.to_owned(), (document, asked));
     }
@@ -406,13 +406,13 @@ impl RevocationServer {
 
     /// Responds to OCSP requests below `path`, which must not end in a slash.
     pub fn put_responder(&self, path: &str, responder: Responder) {
-        self.shelves.responders.lock().insert(path.to_owned(), responder);
+        self.served_documents.responders.lock().insert(path.to_owned(), responder);
     }
 
     /// Returns the number of requests for `path`.
     #[must_use]
     pub fn asked(&self, path: &str) -> u64 {
-        self.shelves.documents.lock().get(path).map_or(0, |(_, asked)| *asked)
+        self.served_documents.documents.lock().get(path).map_or(0, |(_, asked)| *asked)
     }
 
     /// Returns the counters of all requests.
@@ -424,7 +424,7 @@ impl RevocationServer {
     /// Returns the number of 304 (Not Modified) responses.
     #[must_use]
     pub fn not_modified(&self) -> u64 {
-        self.shelves.not_modified.load(Relaxed)
+        self.served_documents.not_modified.load(Relaxed)
     }
 
     /// Stops the server and waits until its tasks have ended.

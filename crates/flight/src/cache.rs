@@ -265,10 +265,10 @@ where
             return Step::Known(cached);
         }
         this.counters.misses.fetch_add(1, Ordering::Relaxed);
-        let landing = FlightGuard { inner: this.clone(), key: key.clone(), id: this.flying.next_id() };
-        let id = landing.id;
+        let guard = FlightGuard { inner: this.clone(), key: key.clone(), id: this.flying.next_id() };
+        let id = guard.id;
         // `make` is taken at most once: both callers of this function stop after `Begun`.
-        let work: Joined<V, E> = run(landing, make.take()).boxed().shared();
+        let work: Joined<V, E> = run(guard, make.take()).boxed().shared();
         if let Some(weak) = work.downgrade() {
             part.insert(key.clone(), Entry { id, work: weak });
         }
@@ -276,7 +276,7 @@ where
     }
 }
 
-async fn run<K, V, E, F, W>(landing: FlightGuard<K, V, E>, make: Option<F>) -> Ending<V, E>
+async fn run<K, V, E, F, W>(guard: FlightGuard<K, V, E>, make: Option<F>) -> Ending<V, E>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -293,7 +293,7 @@ where
     .catch_unwind()
     .await;
     match made {
-        Ok(made) => Ending::Done(landing.complete(made)),
+        Ok(made) => Ending::Done(guard.complete(made)),
         Err(payload) => Ending::Panicked(Arc::new(Mutex::new(Some(payload)))),
     }
 }

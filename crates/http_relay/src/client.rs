@@ -136,7 +136,7 @@ impl Client {
     }
 
     /// Returns whether the client is on this machine and can reach the machine's loopback addresses without the proxy.
-    pub fn is_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         !self.confined && self.ip().is_loopback()
     }
 

@@ -65,7 +65,7 @@ fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
     if behind.is_empty() {
         return Ok(None);
     }
-    let port = behind.strip_prefix(':').filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()));
+    let port = behind.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
     port.and_then(|port| port.parse().ok()).map(Some).ok_or("the port after the host is not valid")
 }
 
@@ -100,9 +100,9 @@ pub fn address(
 
 /// Joins several `Cookie` fields into one, as HTTP/1.1 requires (RFC 9113 section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
-    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if crumbs.len() > 1
-        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(whole) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
     {
         headers.insert(COOKIE, whole);
     }
@@ -143,11 +143,12 @@ pub fn permitted_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderVal
     if wanted.is_empty() { None } else { HeaderValue::try_from(wanted.join(", ")).ok() }
 }
 
-/// Returns whether the response switches to a protocol in `asked`.
-pub(crate) fn switches_as_requested(answer: &HeaderMap, asked: &HeaderValue) -> bool {
-    let asked = asked.to_str().unwrap_or_default();
-    let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));
-    listed(answer, &UPGRADE).next().is_some() && listed(answer, &UPGRADE).all(is_asked)
+/// Returns whether the response switches to a protocol in `requested`.
+pub(crate) fn switches_as_requested(answer: &HeaderMap, requested: &HeaderValue) -> bool {
+    let requested = requested.to_str().unwrap_or_default();
+    let is_requested =
+        |one: &str| requested.split(',').any(|requested| requested.trim().eq_ignore_ascii_case(one));
+    listed(answer, &UPGRADE).next().is_some() && listed(answer, &UPGRADE).all(is_requested)
 }
 
 fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -203,7 +204,7 @@ pub fn clean(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    fn asked(uri: &str, host: Option<&str>) -> Result<(String, String), &'static str> {
+    fn requested(uri: &str, host: Option<&str>) -> Result<(String, String), &'static str> {
         let mut request = Request::get(uri);
         if let Some(host) = host {
             request = request.header(HOST, host);
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn host_is_parsed_as_name_and_optional_port() {
-        for (said, value, name) in [
+        for (host_text, value, name) in [
             ("a.example", "a.example", "a.example"),
             ("A.Example.:8443", "A.Example.:8443", "a.example"),
             ("a.example:080", "a.example:80", "a.example"),
@@ -224,8 +225,8 @@ mod tests {
             ("127.0.0.1:443", "127.0.0.1:443", "127.0.0.1"),
         ] {
             let wanted = Ok((value.to_owned(), name.to_owned()));
-            assert_eq!(asked("/", Some(said)), wanted, "{said}");
-            assert_eq!(asked(&format!("https://{said}/"), Some("other")), wanted, "{said}");
+            assert_eq!(requested("/", Some(host_text)), wanted, "{host_text}");
+            assert_eq!(requested(&format!("https://{host_text}/"), Some("other")), wanted, "{host_text}");
         }
     }
 
@@ -269,8 +270,8 @@ mod tests {
 
     #[test]
     fn upstream_upgrade_must_be_one_of_the_requested_protocols() {
-        let asked = HeaderValue::from_static("websocket, tcp");
-        for (lines, is_asked) in [
+        let requested = HeaderValue::from_static("websocket, tcp");
+        for (lines, is_requested) in [
             (&["WebSocket"][..], true),
             (&["tcp"], true),
             (&["h2c"], false),
@@ -279,13 +280,13 @@ mod tests {
             (&[""], false),
             (&[], false),
         ] {
-            assert_eq!(switches_as_requested(&upgrades(lines), &asked), is_asked, "{lines:?}");
+            assert_eq!(switches_as_requested(&upgrades(lines), &requested), is_requested, "{lines:?}");
         }
     }
 
     #[test]
     fn invalid_hosts_are_rejected() {
-        for said in [
+        for host_text in [
             "a.example:x,b.example",
             "a.example:",
             "a.example:99999",
@@ -298,10 +299,10 @@ mod tests {
             "a@b.example",
             "",
         ] {
-            assert!(asked("/", Some(said)).is_err(), "{said}");
-            let Ok(uri) = format!("https://{said}/").parse::<Uri>() else { continue };
-            assert!(asked(&uri.to_string(), None).is_err(), "{said}");
+            assert!(requested("/", Some(host_text)).is_err(), "{host_text}");
+            let Ok(uri) = format!("https://{host_text}/").parse::<Uri>() else { continue };
+            assert!(requested(&uri.to_string(), None).is_err(), "{host_text}");
         }
-        assert!(asked("/", None).is_err());
+        assert!(requested("/", None).is_err());
     }
 }

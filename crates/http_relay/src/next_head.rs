@@ -26,7 +26,7 @@ pub(crate) enum WaitPhase {
 
 /// An expired timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Late(pub(crate) WaitPhase);
+pub(crate) struct HeadTimeout(pub(crate) WaitPhase);
 
 /// Timer for the next request's header.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl HeadTimer {
     }
 
     /// Completes when the wait for `awaited` has exceeded its timeout.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, awaited: WaitPhase) -> Poll<Late> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, awaited: WaitPhase) -> Poll<HeadTimeout> {
         let limit = match awaited {
             WaitPhase::Request => self.timeouts.keep_alive,
             WaitPhase::Head => self.timeouts.head,
@@ -58,6 +58,6 @@ impl HeadTimer {
             sleep.as_mut().reset(until);
         }
         ready!(sleep.as_mut().poll(cx));
-        Poll::Ready(Late(awaited))
+        Poll::Ready(HeadTimeout(awaited))
     }
 }

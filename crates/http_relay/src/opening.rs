@@ -49,7 +49,7 @@ impl<S> RewoundStream<S> {
     fn written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             // A successful write means that some buffered bytes were sent.
-            self.flush.over();
+            self.flush.record_progress();
         }
         poll_or_time_out(&mut self.stall, cx, written)
     }
@@ -62,7 +62,7 @@ fn poll_or_time_out<T>(
     done: Poll<io::Result<T>>,
 ) -> Poll<io::Result<T>> {
     if done.is_ready() {
-        stall.over();
+        stall.record_progress();
         return done;
     }
     ready!(stall.poll(cx));
@@ -85,8 +85,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for RewoundStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, octets);
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.written(cx, written)
     }
 
@@ -197,8 +197,8 @@ fn begins_request(first: &[u8]) -> Option<bool> {
     if !first[0].is_ascii_uppercase() || first.starts_with(SSH) {
         return Some(false);
     }
-    let of_method = |octet: &u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(octet);
-    match first.iter().position(|octet| !of_method(octet)) {
+    let of_method = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    match first.iter().position(|byte| !of_method(byte)) {
         Some(end) => Some(first[end] == b' '),
         None if first.len() >= METHOD_BYTES => Some(true),
         None => None,
@@ -245,8 +245,8 @@ mod tests {
     struct Full;
 
     impl AsyncWrite for Full {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-            Poll::Ready(Ok(octets.len()))
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

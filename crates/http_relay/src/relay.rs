@@ -44,13 +44,13 @@ impl Default for ByteCounters {
 
 /// A counter of bytes.
 pub trait Count {
-    /// Adds `octets` bytes.
-    fn count(&self, octets: usize);
+    /// Adds `bytes` bytes.
+    fn count(&self, bytes: usize);
 }
 
 impl Count for Counter {
-    fn count(&self, octets: usize) {
-        self.inc_by(octets as u64);
+    fn count(&self, bytes: usize) {
+        self.inc_by(bytes as u64);
     }
 }
 
@@ -84,8 +84,8 @@ impl<S: AsyncRead + Unpin, C: Count + Unpin> AsyncRead for CountedStream<S, C> {
 }
 
 impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for CountedStream<S, C> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, octets);
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let (Some(down), Poll::Ready(Ok(count))) = (&self.down, &polled) {
             down.count(*count);
         }
@@ -130,9 +130,9 @@ pub async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,
-    octets: &ByteCounters,
+    bytes: &ByteCounters,
 ) -> RelayEnd {
-    relay_with(client, upstream, idle, idle, octets).await
+    relay_with(client, upstream, idle, idle, bytes).await
 }
 
 /// Like [`relay`], but after one side has ended, the other side may be silent for `half` at most.
@@ -141,7 +141,7 @@ pub async fn relay_with(
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     idle: Duration,
     half: Duration,
-    octets: &ByteCounters,
+    bytes: &ByteCounters,
 ) -> RelayEnd {
     let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
     let (from_client, to_client) = tokio::io::split(client);
@@ -150,8 +150,8 @@ pub async fn relay_with(
     let ended = CancellationToken::new();
     let both = async {
         tokio::try_join!(
-            pass(from_client, to_upstream, &activity, &octets.up, &ended),
-            pass(from_upstream, to_client, &activity, &octets.down, &ended),
+            pass(from_client, to_upstream, &activity, &bytes.up, &ended),
+            pass(from_upstream, to_client, &activity, &bytes.down, &ended),
         )
     };
     tokio::select! {
@@ -171,7 +171,7 @@ async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     activity: &Activity,
-    octets: &Counter,
+    bytes: &Counter,
     ended: &CancellationToken,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
@@ -186,7 +186,7 @@ async fn pass(
         to.write_all(&buffer[..count]).await?;
         to.flush().await?;
         activity.now();
-        octets.inc_by(count as u64);
+        bytes.inc_by(count as u64);
     }
 }
 
@@ -196,14 +196,14 @@ mod tests {
 
     use super::*;
 
-    fn octets() -> ByteCounters {
+    fn bytes() -> ByteCounters {
         ByteCounters::default()
     }
 
     #[tokio::test]
     async fn half_closed_side_still_receives_data() {
         let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
-        let counts = octets();
+        let counts = bytes();
         let relaying = relay(near, far, Duration::from_secs(60), &counts);
         let talking = async {
             client.write_all(b"question").await.unwrap();
@@ -232,7 +232,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(5)).await;
             upstream.write_all(b"still here").await.unwrap();
         };
-        let (idle, half, counts) = (Duration::from_secs(60), Duration::from_secs(10), octets());
+        let (idle, half, counts) = (Duration::from_secs(60), Duration::from_secs(10), bytes());
         let (ended, ()) = tokio::join!(relay_with(near, far, idle, half, &counts), talking);
         assert!(matches!(ended, RelayEnd::Idle), "{ended:?}");
         assert_eq!((began.elapsed().as_secs(), counts.down.get()), (55, 10));
@@ -248,7 +248,7 @@ mod tests {
                 client.write_all(b".").await.unwrap();
             }
         };
-        let counts = octets();
+        let counts = bytes();
         let (ended, ()) = tokio::join!(relay(near, far, Duration::from_secs(60), &counts), speaking);
         assert!(matches!(ended, RelayEnd::Idle), "{ended:?}");
         assert_eq!(began.elapsed().as_secs(), 260);

@@ -152,7 +152,7 @@ impl Body for RequestBody {
                 false => Some(Frame::data(std::mem::take(&mut kept.data))),
                 true => kept.trailers.take().map(Frame::trailers),
             };
-            self.upload.over();
+            self.upload.record_progress();
             return Poll::Ready(frame.map(Ok));
         }
         let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
@@ -162,7 +162,7 @@ impl Body for RequestBody {
         };
         match &frame {
             Some(Err(_)) => self.upload.mark_failed(),
-            _ => self.upload.over(),
+            _ => self.upload.record_progress(),
         }
         if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)
             && let Some(data) = frame.data_ref()

@@ -160,7 +160,7 @@ impl Exchanges {
         F: Future<Output = Response<Body>>,
     {
         let is_connect = request.method() == Method::CONNECT;
-        self.asked(request.method() == Method::HEAD);
+        self.begin_request(request.method() == Method::HEAD);
         answer(request).map(move |response| {
             let status = response.status();
             self.answered(status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success());
@@ -231,9 +231,9 @@ mod tests {
         assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
         sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
         let began = Instant::now();
-        let mut octets = REQUEST.iter();
-        while let Some(octet) = octets.next().filter(|_| !served.is_finished()) {
-            let _ = client.write_all(&[*octet]).await;
+        let mut bytes = REQUEST.iter();
+        while let Some(byte) = bytes.next().filter(|_| !served.is_finished()) {
+            let _ = client.write_all(&[*byte]).await;
             sleep(DRIP).await;
         }
         assert!(matches!(served.await.unwrap(), Served::Broken(_)));

@@ -16,25 +16,25 @@ pub(crate) struct StallTimeout {
     limit: Duration,
     /// Created by the first wait.
     sleep: Option<Pin<Box<Sleep>>>,
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl StallTimeout {
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, sleep: None, waits: false }
+        Self { limit, sleep: None, is_waiting: false }
     }
 
     /// Resets the timeout after progress.
-    pub(crate) fn over(&mut self) {
-        self.waits = false;
+    pub(crate) fn record_progress(&mut self) {
+        self.is_waiting = false;
     }
 
     /// Completes when there was no progress for the timeout.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = Instant::now() + self.limit;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if !self.waits {
-            self.waits = true;
+        if !self.is_waiting {
+            self.is_waiting = true;
             sleep.as_mut().reset(until);
         }
         sleep.as_mut().poll(cx)
@@ -76,7 +76,7 @@ impl UploadState {
 #[derive(Debug)]
 pub struct UploadTimer {
     stall: StallTimeout,
-    known: Arc<UploadState>,
+    state: Arc<UploadState>,
 }
 
 /// Status of a request's upload: whether the body stalled or failed, and whether the response is in progress.
@@ -90,7 +90,7 @@ pub struct ResponseGuard(Arc<UploadState>);
 /// Timeout of a response's header.
 #[derive(Debug)]
 pub struct ResponseTimer {
-    known: Arc<UploadState>,
+    state: Arc<UploadState>,
     /// Maximum wait for the client, for a request whose body is not being read. While the body is read, the body's own timeout ends
     /// the request earlier.
     client: Duration,
@@ -99,64 +99,64 @@ pub struct ResponseTimer {
 impl UploadTimer {
     /// Creates a timer of `limit` for each piece of a body, and its status.
     pub fn within(limit: Duration) -> (Self, UploadStatus) {
-        let known = Arc::new(UploadState {
+        let state = Arc::new(UploadState {
             stalled: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             is_answered: AtomicBool::new(false),
             turn: Mutex::new(Turn { is_clients: false, since: Instant::now() }),
         });
-        (Self { stall: StallTimeout::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
+        (Self { stall: StallTimeout::new(limit), state: Arc::clone(&state) }, UploadStatus(state))
     }
 
     /// Returns a timer of the same upload, for a retry of the request.
     pub(crate) fn restarted(&self) -> Self {
-        Self { stall: StallTimeout::new(self.stall.limit), known: Arc::clone(&self.known) }
+        Self { stall: StallTimeout::new(self.stall.limit), state: Arc::clone(&self.state) }
     }
 
     /// Stops the timer: data or the end of the body arrived.
-    pub fn over(&mut self) {
-        self.stall.over();
-        self.known.set_waiting_for_upstream();
+    pub fn record_progress(&mut self) {
+        self.stall.record_progress();
+        self.state.set_waiting_for_upstream();
     }
 
     /// Records that the body is invalid, or that the client cancelled it.
     pub fn mark_failed(&mut self) {
-        self.known.broken.store(true, Relaxed);
+        self.state.broken.store(true, Relaxed);
     }
 
     /// Completes when no data arrived within the timeout.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.known.set_waiting_for_client();
+        self.state.set_waiting_for_client();
         loop {
             ready!(self.stall.poll(cx));
-            if !self.known.is_answered.load(Relaxed) {
-                self.known.stalled.store(true, Relaxed);
+            if !self.state.is_answered.load(Relaxed) {
+                self.state.stalled.store(true, Relaxed);
                 return Poll::Ready(());
             }
-            self.stall.over();
+            self.stall.record_progress();
         }
     }
 
     /// Starts the wait for the response.
     pub fn awaited(&self) -> ResponseTimer {
-        self.known.set_waiting_for_upstream();
-        ResponseTimer { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
+        self.state.set_waiting_for_upstream();
+        ResponseTimer { state: Arc::clone(&self.state), client: 2 * self.stall.limit }
     }
 }
 
 impl Drop for UploadTimer {
     fn drop(&mut self) {
         // The rest of the body is no longer needed.
-        self.known.set_waiting_for_upstream();
+        self.state.set_waiting_for_upstream();
     }
 }
 
 impl ResponseTimer {
     /// Completes when the upstream has exceeded `limit`: since the end of the body, or since it accepted the last available data.
     /// Time spent waiting for the client does not count.
-    pub async fn late(self, limit: Duration) {
+    pub async fn timed_out(self, limit: Duration) {
         loop {
-            let Turn { is_clients, since } = *self.known.turn.lock();
+            let Turn { is_clients, since } = *self.state.turn.lock();
             let until = since + if is_clients { self.client } else { limit };
             let now = Instant::now();
             if until <= now {
@@ -210,7 +210,7 @@ mod tests {
         for _ in 0..3 {
             let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| stall.poll(cx))).await;
             assert!(waited.is_err());
-            stall.over();
+            stall.record_progress();
         }
         let began = Instant::now();
         poll_fn(|cx| stall.poll(cx)).await;
@@ -232,39 +232,39 @@ mod tests {
     async fn response_timer_is_suspended_while_the_client_uploads() {
         const ANSWER: Duration = Duration::from_secs(10);
         let (mut upload, _uploading) = UploadTimer::within(LIMIT);
-        let mut late = pin!(upload.awaited().late(ANSWER));
+        let mut timed_out = pin!(upload.awaited().timed_out(ANSWER));
         for _ in 0..20 {
             let client = async {
                 // No data arrives at first. Some data arrives later.
                 let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
                 assert!(waited.is_err());
-                upload.over();
+                upload.record_progress();
             };
             tokio::select! {
-                () = &mut late => panic!("it is the client that is waited for"),
+                () = &mut timed_out => panic!("it is the client that is waited for"),
                 () = client => {}
             }
             // The upstream accepts the data as slowly as its limit permits.
-            assert!(tokio::time::timeout(ANSWER * 9 / 10, &mut late).await.is_err());
+            assert!(tokio::time::timeout(ANSWER * 9 / 10, &mut timed_out).await.is_err());
         }
-        upload.over();
+        upload.record_progress();
         let ended = Instant::now();
-        late.await;
+        timed_out.await;
         assert_eq!(ended.elapsed(), ANSWER);
     }
 
     #[tokio::test(start_paused = true)]
     async fn upstream_that_reads_nothing_exceeds_the_response_timeout() {
         let (mut upload, _uploading) = UploadTimer::within(LIMIT);
-        let late = upload.awaited().late(LIMIT / 6);
+        let timed_out = upload.awaited().timed_out(LIMIT / 6);
         let began = Instant::now();
-        late.await;
+        timed_out.await;
         assert_eq!(began.elapsed(), LIMIT / 6, "nothing was asked of the client");
         // The wait for a client must end even if nothing reads the body.
-        let late = upload.awaited().late(LIMIT / 6);
+        let timed_out = upload.awaited().timed_out(LIMIT / 6);
         assert!(poll_fn(|cx| Poll::Ready(upload.poll(cx))).await.is_pending());
         let began = Instant::now();
-        late.await;
+        timed_out.await;
         assert_eq!(began.elapsed(), 2 * LIMIT);
     }
 }

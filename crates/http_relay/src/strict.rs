@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::fields::clean_trailers;
 use super::framing::{Framing, FramingAmbiguity, Messages, Progress};
-use super::next_head::{HeadTimeouts, HeadTimer, Late, WaitPhase};
+use super::next_head::{HeadTimeout, HeadTimeouts, HeadTimer, WaitPhase};
 
 /// A byte that is invalid in every header, so that the library rejects the message.
 const NO_MESSAGE: u8 = 0;
@@ -44,7 +44,7 @@ struct ResponseState {
 
 impl Exchanges {
     /// Records the arrival of a request.
-    pub(crate) fn asked(&self, is_head: bool) {
+    pub(crate) fn begin_request(&self, is_head: bool) {
         self.0.lock().answers.push_back(ResponseState { is_to_head: is_head, trailers: None });
     }
 
@@ -120,7 +120,7 @@ impl Reading {
     /// Checks the bytes in `buf` after the first `start` bytes. Removes ambiguous bytes and makes their header invalid, so that the
     /// library rejects it; an ambiguous body fails at the next read. Returns the end of the first request that asks for a protocol
     /// upgrade.
-    fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<Option<usize>> {
+    fn check_read(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<Option<usize>> {
         let mut at = start;
         while at < buf.filled().len() {
             let in_head = self.framing.in_head();
@@ -166,7 +166,7 @@ pub(crate) struct ClientStream<S> {
     next_head: HeadTimer,
     writing: Framing,
     /// Number of bytes at the start of the next write that were already parsed.
-    followed: usize,
+    parsed: usize,
     /// Whether trailers follow these bytes.
     at_last_chunk: bool,
     trailers: Bytes,
@@ -182,7 +182,7 @@ impl<S> ClientStream<S> {
             is_open: false,
             held: BytesMut::new(),
             writing: Framing::new(Messages::Responses),
-            followed: 0,
+            parsed: 0,
             at_last_chunk: false,
             trailers: Bytes::new(),
         }
@@ -190,7 +190,7 @@ impl<S> ClientStream<S> {
 
     /// Parses more of the next write, up to a position where trailers may have to be inserted.
     fn parse_written(&mut self, slices: &[IoSlice<'_>]) {
-        let mut before = self.followed;
+        let mut before = self.parsed;
         for slice in slices {
             let some = before.min(slice.len());
             before -= some;
@@ -216,14 +216,14 @@ impl<S> ClientStream<S> {
                     used
                 }
             };
-            self.followed += used;
+            self.parsed += used;
             bytes = &bytes[used..];
         }
     }
 
-    fn wrote(&mut self, count: usize) {
-        self.followed -= count;
-        if self.followed == 0 && std::mem::take(&mut self.at_last_chunk) {
+    fn record_written(&mut self, count: usize) {
+        self.parsed -= count;
+        if self.parsed == 0 && std::mem::take(&mut self.at_last_chunk) {
             self.trailers = self.exchanges.take_trailers();
         }
     }
@@ -243,8 +243,8 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
         }
         let awaited = if framing.has_begun_head() { WaitPhase::Head } else { WaitPhase::Request };
         match ready!(self.next_head.poll(cx, awaited)) {
-            Late(WaitPhase::Request) => Poll::Ready(Ok(())),
-            Late(WaitPhase::Head) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            HeadTimeout(WaitPhase::Request) => Poll::Ready(Ok(())),
+            HeadTimeout(WaitPhase::Head) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
 
@@ -290,7 +290,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
             into.put_slice(&this.held.split_to(some));
         }
         let ended = this.reading.ended;
-        let change = this.reading.follow(into, start)?;
+        let change = this.reading.check_read(into, start)?;
         if this.reading.ended != ended || !this.reading.framing.in_head() {
             this.next_head.stop();
         }
@@ -325,8 +325,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         let this = &mut *self;
         ready!(this.poll_trailers(cx))?;
         this.parse_written(&[IoSlice::new(octets)]);
-        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &octets[..this.followed]))?;
-        this.wrote(count);
+        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &octets[..this.parsed]))?;
+        this.record_written(count);
         Poll::Ready(Ok(count))
     }
 
@@ -340,7 +340,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         this.parse_written(slices);
         let stream = Pin::new(&mut this.stream);
         let count = if this.at_last_chunk {
-            let mut left = this.followed;
+            let mut left = this.parsed;
             let upto = slices.iter().map_while(|slice| {
                 let some = left.min(slice.len());
                 left -= some;
@@ -350,7 +350,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         } else {
             ready!(stream.poll_write_vectored(cx, slices))?
         };
-        this.wrote(count);
+        this.record_written(count);
         Poll::Ready(Ok(count))
     }
 
@@ -375,17 +375,21 @@ pub(crate) struct UpstreamStream<S> {
     stream: S,
     reading: Reading,
     /// Parser of the sent requests: responses to HEAD have no body.
-    asking: Framing,
+    requests: Framing,
 }
 
 impl<S> UpstreamStream<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, reading: Reading::new(Messages::Responses), asking: Framing::new(Messages::Requests) }
+        Self {
+            stream,
+            reading: Reading::new(Messages::Responses),
+            requests: Framing::new(Messages::Requests),
+        }
     }
 
-    fn wrote(&mut self, mut octets: &[u8]) {
+    fn record_written(&mut self, mut octets: &[u8]) {
         while !octets.is_empty() {
-            match self.asking.advance(octets) {
+            match self.requests.advance(octets) {
                 Ok(Progress::More) | Err(_) => return,
                 Ok(Progress::Head(used) | Progress::LastChunk(used) | Progress::End(used)) => {
                     octets = &octets[used..];
@@ -408,9 +412,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
         let start = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
         if this.reading.framing.in_head() {
-            this.reading.framing.set_response_to_head(this.asking.is_head());
+            this.reading.framing.set_response_to_head(this.requests.is_head());
         }
-        Poll::Ready(this.reading.follow(into, start).map(drop))
+        Poll::Ready(this.reading.check_read(into, start).map(drop))
     }
 }
 
@@ -418,7 +422,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let count = ready!(Pin::new(&mut self.stream).poll_write(cx, octets))?;
         if !self.reading.framing.is_opaque() {
-            self.wrote(&octets[..count]);
+            self.record_written(&octets[..count]);
         }
         Poll::Ready(Ok(count))
     }
@@ -432,7 +436,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         let mut left = if self.reading.framing.is_opaque() { 0 } else { count };
         for slice in slices {
             let some = left.min(slice.len());
-            self.wrote(&slice[..some]);
+            self.record_written(&slice[..some]);
             left -= some;
         }
         Poll::Ready(Ok(count))

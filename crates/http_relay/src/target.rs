@@ -30,10 +30,10 @@ pub struct Origin {
     /// Whether HTTP/2 is offered by ALPN. Without TLS, whether HTTP/2 is used without negotiation (RFC 9113 section 3.3).
     pub http2: bool,
     /// Whether clients send requests with absolute URLs to the proxy, rather than through CONNECT or SOCKS5.
-    pub in_full: bool,
+    pub absolute_form: bool,
     /// Whether the clients of this origin may reach addresses of this machine. Part of the pool's key, so that a connection for
     /// such a client never serves a client without this permission.
-    pub may_be_here: bool,
+    pub may_be_local: bool,
 }
 
 impl Target {

@@ -13,7 +13,7 @@ use super::stall::UploadStatus;
 use super::upstream::{NoAnswer, ParentProxyError, UpstreamConnectError};
 
 /// Returns an error response if the client caused the failure: its body stalled or was invalid.
-pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
+pub fn upload_failure_response(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     let (status, detail) = match (body.has_stalled(), body.is_broken()) {
         (true, _) => (StatusCode::REQUEST_TIMEOUT, "timeout while reading the request body"),
         (false, true) => (StatusCode::BAD_REQUEST, "the request body is invalid or incomplete"),
@@ -40,11 +40,11 @@ pub fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
             (StatusCode::BAD_GATEWAY, "http_protocol_error")
         }
         NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
-        NoAnswer::Connection(error) => unconnected(error),
+        NoAnswer::Connection(error) => connect_failure(error),
     }
 }
 
-fn unconnected(error: &UpstreamConnectError) -> (StatusCode, &'static str) {
+fn connect_failure(error: &UpstreamConnectError) -> (StatusCode, &'static str) {
     use UpstreamConnectError as C;
     match error {
         C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
@@ -61,7 +61,7 @@ fn unconnected(error: &UpstreamConnectError) -> (StatusCode, &'static str) {
         C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
         C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
         C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
-        C::Parent { why: ParentProxyError::Connection(error), .. } => unconnected(error),
+        C::Parent { why: ParentProxyError::Connection(error), .. } => connect_failure(error),
         C::Parent { why: ParentProxyError::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
         C::Parent { why: ParentProxyError::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
             (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")

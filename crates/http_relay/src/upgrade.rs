@@ -16,7 +16,7 @@ pub struct UpgradeRequest<'a> {
     /// The client's connection, available after the upgrade.
     pub client: OnUpgrade,
     /// The protocol requested from the upstream.
-    pub asked: HeaderValue,
+    pub requested: HeaderValue,
     /// The WebSocket that the client requested by HTTP/2.
     pub websocket: Option<&'a Websocket>,
     /// Tasks that may outlive the client's connection.
@@ -34,7 +34,7 @@ pub fn add_upgrade_fields(protocol: &HeaderValue, headers: &mut HeaderMap) {
 impl UpgradeRequest<'_> {
     /// Returns whether the response switches to the requested protocol.
     pub fn is_accepted_by(&self, answer: &HeaderMap) -> bool {
-        switches_as_requested(answer, &self.asked)
+        switches_as_requested(answer, &self.requested)
     }
 
     /// Runs `relay` in a new task of `tasks` after both sides have switched. Call it before the response is sent to the client.

@@ -88,7 +88,7 @@ mod tests {
     use super::super::websocket_key::GUID;
     use super::*;
 
-    fn asked(method: Method, protocol: &'static str) -> Request<()> {
+    fn connect_request(method: Method, protocol: &'static str) -> Request<()> {
         let mut request = Request::builder().method(method).uri("https://a.example/chat").body(()).unwrap();
         request.extensions_mut().insert(Protocol::from_static(protocol));
         request
@@ -112,17 +112,17 @@ mod tests {
     #[test]
     fn other_methods_and_protocols_are_not_converted() {
         for (method, protocol) in [(Method::CONNECT, "connect-udp"), (Method::GET, "websocket")] {
-            let mut request = asked(method.clone(), protocol);
+            let mut request = connect_request(method.clone(), protocol);
             assert!(Websocket::of(&mut request).is_none() && request.method() == method);
         }
     }
 
     #[test]
     fn response_requires_status_101_and_a_valid_accept_value() {
-        for (status, is_right, told) in
+        for (status, is_right, expected) in
             [(101, true, 200), (101, false, 502), (200, true, 502), (403, true, 403), (302, true, 302)]
         {
-            let mut request = asked(Method::CONNECT, "websocket");
+            let mut request = connect_request(Method::CONNECT, "websocket");
             let websocket = Websocket::of(&mut request).unwrap();
             assert_eq!(
                 (request.method(), request.headers()[SEC_WEBSOCKET_VERSION].as_bytes()),
@@ -130,8 +130,11 @@ mod tests {
             );
             let accept = if is_right { accepted(&request) } else { STANDARD.encode([0; 20]) };
             let response = websocket.answered(answer(status, &accept));
-            assert_eq!(response.status(), told, "{status}, {is_right}");
-            assert_eq!(response.headers().contains_key(SEC_WEBSOCKET_ACCEPT), told >= 300 && told != 502);
+            assert_eq!(response.status(), expected, "{status}, {is_right}");
+            assert_eq!(
+                response.headers().contains_key(SEC_WEBSOCKET_ACCEPT),
+                expected >= 300 && expected != 502
+            );
         }
     }
 }

@@ -82,10 +82,10 @@ impl FrameCounter {
                 bytes = &bytes[skipped..];
                 continue;
             }
-            let taken = (HEADER - self.read).min(bytes.len());
-            self.header[self.read..self.read + taken].copy_from_slice(&bytes[..taken]);
-            self.read += taken;
-            bytes = &bytes[taken..];
+            let added = (HEADER - self.read).min(bytes.len());
+            self.header[self.read..self.read + added].copy_from_slice(&bytes[..added]);
+            self.read += added;
+            bytes = &bytes[added..];
             if self.read == HEADER {
                 self.read = 0;
                 self.count()?;

@@ -29,7 +29,7 @@ pub const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Statement of a PROXY protocol header about the connection's client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Statement {
+pub enum ProxiedClient {
     /// The connection belongs to the proxy itself, for example a health check.
     Local,
     /// The proxy knows no IP address of the client.
@@ -80,18 +80,18 @@ pub fn rest_length(head: &[u8; HEAD_BYTES]) -> Result<usize, HeaderError> {
 ///
 /// # Errors
 /// [`HeaderError`]
-pub fn parse(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Result<Statement, HeaderError> {
+pub fn parse(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Result<ProxiedClient, HeaderError> {
     if rest.len() != rest_length(head)? {
         return Err(HeaderError::Truncated);
     }
     match head[12] & 0x0f {
-        0 => return Ok(Statement::Local),
+        0 => return Ok(ProxiedClient::Local),
         1 => {}
         command => return Err(HeaderError::Command(command)),
     }
     match head[13] {
         // Unspecified, or a Unix socket: the receiver uses the connection's own addresses (the specification, section 2.2).
-        0x00 | 0x31 => Ok(Statement::Unknown),
+        0x00 | 0x31 => Ok(ProxiedClient::Unknown),
         0x11 => {
             // Source address, destination address, source port, destination port.
             let [a, b, c, d, _, _, _, _, high, low, _, _] =
@@ -107,8 +107,8 @@ pub fn parse(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Result<Statement, HeaderEr
     }
 }
 
-fn client(address: IpAddr, port: [u8; 2]) -> Statement {
-    Statement::Client(SocketAddr::new(address, u16::from_be_bytes(port)))
+fn client(address: IpAddr, port: [u8; 2]) -> ProxiedClient {
+    ProxiedClient::Client(SocketAddr::new(address, u16::from_be_bytes(port)))
 }
 
 /// Returns the client's address on a connection from the trusted proxy `peer`. The header is optional: without it the connection
@@ -124,8 +124,8 @@ pub(crate) async fn client_address(stream: &mut TcpStream, peer: SocketAddr) -> 
         return Ok(peer);
     }
     match within(HEADER_WITHIN, read(stream)).await? {
-        Statement::Client(client) => Ok(client),
-        Statement::Local | Statement::Unknown => Ok(peer),
+        ProxiedClient::Client(client) => Ok(client),
+        ProxiedClient::Local | ProxiedClient::Unknown => Ok(peer),
     }
 }
 
@@ -133,7 +133,7 @@ async fn within<T>(limit: Duration, reading: impl Future<Output = io::Result<T>>
     tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn read(stream: &mut TcpStream) -> io::Result<Statement> {
+async fn read(stream: &mut TcpStream) -> io::Result<ProxiedClient> {
     let invalid = |error: HeaderError| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut head = [0; HEAD_BYTES];
     stream.read_exact(&mut head).await?;
@@ -158,7 +158,7 @@ mod tests {
         (head, rest.to_vec())
     }
 
-    fn read_header(command: u8, family: u8, rest: &[u8]) -> Result<Statement, HeaderError> {
+    fn read_header(command: u8, family: u8, rest: &[u8]) -> Result<ProxiedClient, HeaderError> {
         let (head, rest) = header(command, family, rest);
         parse(&head, &rest)
     }
@@ -167,23 +167,26 @@ mod tests {
     fn client_address_is_parsed_from_the_header() {
         let four = [192, 0, 2, 7, 10, 0, 0, 1, 0xc0, 0x01, 0x01, 0xbb];
         let client: SocketAddr = "192.0.2.7:49153".parse().unwrap();
-        assert_eq!(read_header(1, 0x11, &four), Ok(Statement::Client(client)));
+        assert_eq!(read_header(1, 0x11, &four), Ok(ProxiedClient::Client(client)));
         let with_tlv = [&four[..], &[0x04, 0, 2, 0, 0]].concat();
-        assert_eq!(read_header(1, 0x11, &with_tlv), Ok(Statement::Client(client)));
+        assert_eq!(read_header(1, 0x11, &with_tlv), Ok(ProxiedClient::Client(client)));
         let mut six = [0; 36];
         six[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().unwrap().octets());
         six[32..34].copy_from_slice(&443_u16.to_be_bytes());
-        assert_eq!(read_header(1, 0x21, &six), Ok(Statement::Client("[2001:db8::7]:443".parse().unwrap())));
+        assert_eq!(
+            read_header(1, 0x21, &six),
+            Ok(ProxiedClient::Client("[2001:db8::7]:443".parse().unwrap()))
+        );
         six[..16].copy_from_slice(&"::ffff:192.0.2.7".parse::<Ipv6Addr>().unwrap().octets());
-        assert_eq!(read_header(1, 0x21, &six), Ok(Statement::Client("192.0.2.7:443".parse().unwrap())));
+        assert_eq!(read_header(1, 0x21, &six), Ok(ProxiedClient::Client("192.0.2.7:443".parse().unwrap())));
     }
 
     #[test]
     fn local_and_unknown_headers_have_no_client_address() {
-        assert_eq!(read_header(0, 0x11, &[1; 12]), Ok(Statement::Local));
-        assert_eq!(read_header(0, 0, &[]), Ok(Statement::Local));
-        assert_eq!(read_header(1, 0x00, &[]), Ok(Statement::Unknown));
-        assert_eq!(read_header(1, 0x31, &[0; 216]), Ok(Statement::Unknown));
+        assert_eq!(read_header(0, 0x11, &[1; 12]), Ok(ProxiedClient::Local));
+        assert_eq!(read_header(0, 0, &[]), Ok(ProxiedClient::Local));
+        assert_eq!(read_header(1, 0x00, &[]), Ok(ProxiedClient::Unknown));
+        assert_eq!(read_header(1, 0x31, &[0; 216]), Ok(ProxiedClient::Unknown));
     }
 
     #[test]
@@ -211,7 +214,7 @@ mod tests {
             rest.extend([0, 1]);
             rest.extend(tlvs);
             let client = SocketAddr::new(address.to_canonical(), port);
-            prop_assert_eq!(read_header(1, family, &rest), Ok(Statement::Client(client)));
+            prop_assert_eq!(read_header(1, family, &rest), Ok(ProxiedClient::Client(client)));
         }
 
         #[test]
@@ -219,7 +222,7 @@ mod tests {
             let mut whole = [0; HEAD_BYTES];
             whole[..12].copy_from_slice(&SIGNATURE);
             whole[12..].copy_from_slice(&head);
-            if let Ok(Statement::Client(client)) = parse(&whole, &rest) {
+            if let Ok(ProxiedClient::Client(client)) = parse(&whole, &rest) {
                 prop_assert_eq!(client.ip(), client.ip().to_canonical());
             }
         }

@@ -12,17 +12,17 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct SilentConnections {
     /// Maximum silent connections of one network. An additional silent connection evicts the oldest one of the network.
     of_network_max: usize,
-    waiting: Arc<Mutex<Waiting>>,
+    queue: Arc<Mutex<SilentQueue>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct SilentQueue {
     next: u64,
     all: BTreeMap<u64, (Option<IpAddr>, CancellationToken)>,
     by_network: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-impl Waiting {
+impl SilentQueue {
     fn remove(&mut self, number: u64) -> Option<CancellationToken> {
         let (network, evicted) = self.all.remove(&number)?;
         if let Some(network) = network
@@ -47,14 +47,14 @@ impl Waiting {
 
 impl SilentConnections {
     pub(crate) fn new(of_network_max: usize) -> Self {
-        Self { of_network_max, waiting: Arc::default() }
+        Self { of_network_max, queue: Arc::default() }
     }
 
     /// Adds a silent connection of a client in `network`. Beyond the network's limit, evicts the network's oldest silent
     /// connection. Without a network, there is no such limit.
     pub(crate) fn enter(&self, network: Option<IpAddr>) -> Silence {
         let entry = Entry {
-            place: Mutex::new(QueuePosition { network, number: None }),
+            position: Mutex::new(QueuePosition { network, number: None }),
             silent: self.clone(),
             evicted: CancellationToken::new(),
         };
@@ -63,24 +63,24 @@ impl SilentConnections {
     }
 
     fn add(&self, network: Option<IpAddr>, evicted: &CancellationToken) -> u64 {
-        let mut waiting = self.waiting.lock();
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.all.insert(number, (network, evicted.clone()));
+        let mut queue = self.queue.lock();
+        let number = queue.next;
+        queue.next += 1;
+        queue.all.insert(number, (network, evicted.clone()));
         if let Some(network) = network {
-            let of_network = waiting.by_network.entry(network).or_default();
+            let of_network = queue.by_network.entry(network).or_default();
             of_network.insert(number);
             let oldest = of_network.first().copied().filter(|_| of_network.len() > self.of_network_max);
-            waiting.evict(oldest);
+            queue.evict(oldest);
         }
         number
     }
 
     /// Evicts the longest silent connection. Returns false if there is none.
     pub(crate) fn evict_oldest(&self) -> bool {
-        let mut waiting = self.waiting.lock();
-        let oldest = waiting.all.keys().next().copied();
-        waiting.evict(oldest)
+        let mut queue = self.queue.lock();
+        let oldest = queue.all.keys().next().copied();
+        queue.evict(oldest)
     }
 }
 
@@ -90,7 +90,7 @@ pub struct Silence(Option<Arc<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    place: Mutex<QueuePosition>,
+    position: Mutex<QueuePosition>,
     silent: SilentConnections,
     evicted: CancellationToken,
 }
@@ -121,7 +121,7 @@ impl Silence {
     pub(crate) fn move_to(&self, network: IpAddr) {
         if let Some(entry) = &self.0 {
             entry.leave();
-            entry.place.lock().network = Some(network);
+            entry.position.lock().network = Some(network);
             entry.enter();
         }
     }
@@ -137,17 +137,17 @@ impl Silence {
 
 impl Entry {
     fn enter(&self) {
-        let mut place = self.place.lock();
-        if place.number.is_none() {
-            place.number = Some(self.silent.add(place.network, &self.evicted));
+        let mut position = self.position.lock();
+        if position.number.is_none() {
+            position.number = Some(self.silent.add(position.network, &self.evicted));
         }
     }
 
     fn leave(&self) {
-        let Some(number) = self.place.lock().number.take() else { return };
-        let left = self.silent.waiting.lock().remove(number);
+        let Some(number) = self.position.lock().number.take() else { return };
+        let removed = self.silent.queue.lock().remove(number);
         // Dropped outside of the lock.
-        drop(left);
+        drop(removed);
     }
 }
 

@@ -124,14 +124,14 @@ impl Slots {
 
     /// Turns a permit into the slot of a client at `address`, unless the client is at its limit.
     pub(crate) fn fill(&self, permit: OwnedSemaphorePermit, address: Option<IpAddr>) -> Option<Slot> {
-        let mut taken = TakenSlot { shared: Arc::clone(&self.shared), origin: None, _permit: permit };
+        let mut assigned = AssignedSlot { shared: Arc::clone(&self.shared), origin: None, _permit: permit };
         if let Some(address) = address.filter(|_| !self.is_proxy(address))
-            && !taken.charge(address)
+            && !assigned.charge(address)
         {
             return None;
         }
         self.shared.in_use.fetch_add(1, Relaxed);
-        Some(Slot { taken: Some(CountedSlot(taken)), silence: Silence::default() })
+        Some(Slot { assigned: Some(CountedSlot(assigned)), silence: Silence::default() })
     }
 }
 
@@ -145,7 +145,7 @@ impl Shared {
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free"]
 pub struct Slot {
-    taken: Option<CountedSlot>,
+    assigned: Option<CountedSlot>,
     pub(crate) silence: Silence,
 }
 
@@ -153,13 +153,13 @@ impl Slot {
     /// Frees the slot before its connection ends: the connection no longer counts and cannot be evicted.
     pub fn release(&mut self) {
         self.silence.end();
-        self.taken = None;
+        self.assigned = None;
     }
 
     /// Charges the slot to the client at `address`, which a trusted proxy sent. Returns false if the client is at its limit.
     pub(crate) fn charge(&mut self, address: IpAddr) -> bool {
         self.silence.move_to(crate::network(address));
-        self.taken.as_mut().is_none_or(|taken| taken.0.charge(address))
+        self.assigned.as_mut().is_none_or(|assigned| assigned.0.charge(address))
     }
 
     /// Returns the silence of the connection, which the handler ends: see [`WhenFull::EvictSilent`](crate::WhenFull::EvictSilent).
@@ -170,7 +170,7 @@ impl Slot {
 }
 
 #[derive(Debug)]
-struct CountedSlot(TakenSlot);
+struct CountedSlot(AssignedSlot);
 
 impl Drop for CountedSlot {
     fn drop(&mut self) {
@@ -179,13 +179,13 @@ impl Drop for CountedSlot {
 }
 
 #[derive(Debug)]
-struct TakenSlot {
+struct AssignedSlot {
     shared: Arc<Shared>,
     origin: Option<IpAddr>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl TakenSlot {
+impl AssignedSlot {
     /// Charges the slot to the origin of `address`, unless the origin is at its limit. Called once.
     fn charge(&mut self, address: IpAddr) -> bool {
         let Some((origin, max)) = self.shared.limit.of(address) else { return true };
@@ -200,7 +200,7 @@ impl TakenSlot {
     }
 }
 
-impl Drop for TakenSlot {
+impl Drop for AssignedSlot {
     fn drop(&mut self) {
         let Some(origin) = self.origin else { return };
         let mut counts = self.shared.by_origin.lock();

@@ -14,12 +14,12 @@ use x509::{Certificate, Fingerprint, HostName};
 const PAGE_ROWS: usize = 1_000;
 
 /// Maximum cached certificates. An intermediate in the cache is not converted again.
-const KEPT_MAX: usize = 1_024;
+const CACHE_MAX: usize = 1_024;
 
 /// A converter of observations to rows. Create one for each scan, because it caches the intermediates.
 #[derive(Default)]
 pub struct Recorder {
-    kept: HashMap<Fingerprint, Arc<NewCertificate>>,
+    cache: HashMap<Fingerprint, Arc<NewCertificate>>,
 }
 
 impl Recorder {
@@ -48,15 +48,15 @@ impl Recorder {
     }
 
     fn certificate(&mut self, certificate: &Arc<Certificate>, keep: bool) -> Arc<NewCertificate> {
-        if let Some(known) = self.kept.get(&certificate.fingerprint) {
+        if let Some(known) = self.cache.get(&certificate.fingerprint) {
             return known.clone();
         }
         let row = Arc::new(NewCertificate::new(certificate, certificate.names()));
         if keep {
-            if self.kept.len() >= KEPT_MAX {
-                self.kept.clear();
+            if self.cache.len() >= CACHE_MAX {
+                self.cache.clear();
             }
-            self.kept.insert(certificate.fingerprint, row.clone());
+            self.cache.insert(certificate.fingerprint, row.clone());
         }
         row
     }

@@ -42,12 +42,12 @@ pub enum RecordingError {
 }
 
 impl Recording {
-    /// Starts recording into `scan`, which must exist in the database. `patience` is the time for which the writer retries while
+    /// Starts recording into `scan`, which must exist in the database. `retry_timeout` is the time for which the writer retries while
     /// the database is unavailable; `samples` measures the writer's transactions.
     #[must_use]
-    pub fn start(store: Store, scan: Uuid, patience: Duration, samples: Option<&Samples>) -> Self {
+    pub fn start(store: Store, scan: Uuid, retry_timeout: Duration, samples: Option<&Samples>) -> Self {
         let on_flush = samples.map(Samples::on_flush);
-        let options = WriterOptions { patience, on_flush, ..WriterOptions::default() };
+        let options = WriterOptions { retry_timeout, on_flush, ..WriterOptions::default() };
         let (sender, writer) = Writer::start(store, scan, options);
         Self { recorder: Recorder::default(), sender, writer, gave_up: false }
     }

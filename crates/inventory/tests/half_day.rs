@@ -33,7 +33,7 @@ impl ScanEnvironment for FleetKit {
     }
 
     fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
-        let mut trusted = Trusted::nobody();
+        let mut trusted = Trusted::trusting_none();
         trusted.add_bytes(self.roots.as_bytes());
         let limits = scan::Limits::each(Duration::from_millis(100));
         let options =

@@ -109,7 +109,7 @@ impl Breaker {
     /// Returns the new state after an order ended. `random` is between 0 (inclusive) and 1 (exclusive) and spreads the ends of open
     /// states.
     #[must_use]
-    pub fn tell(self, health: Health, now_us: i64, limits: &Limits, random: f64) -> Self {
+    pub fn record_outcome(self, health: Health, now_us: i64, limits: &Limits, random: f64) -> Self {
         match (self, health) {
             (_, Health::Working) => Self::default(),
             (Self::HalfOpen { rests, .. }, Health::Unknown) => Self::Open { until_us: now_us, rests },
@@ -131,13 +131,19 @@ impl Breaker {
 
 /// Computes the end of the open state. Half of the doubled time is fixed and half is random, so that servers that failed together
 /// do not retry together. The open state lasts at least as long as the issuer requested, and at most the maximum.
-fn open_state_until_us(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
+fn open_state_until_us(
+    now_us: i64,
+    rests: u32,
+    retry_after_us: Option<i64>,
+    limits: &Limits,
+    random: f64,
+) -> i64 {
     let longest = seconds_us(limits.rest_max_seconds);
     let doubled = 1_i64.checked_shl(rests.saturating_sub(1).min(40)).unwrap_or(i64::MAX);
     let bound = seconds_us(limits.rest_seconds).saturating_mul(doubled).min(longest);
     let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 1.0 };
     let drawn = bound / 2 + ((bound / 2) as f64 * random) as i64;
-    now_us.saturating_add(drawn.max(asked_us.unwrap_or(0)).min(longest))
+    now_us.saturating_add(drawn.max(retry_after_us.unwrap_or(0)).min(longest))
 }
 
 fn seconds_us(seconds: u32) -> i64 {
@@ -189,7 +195,7 @@ mod tests {
             (half(150 * S, 2), Health::Unknown, open(100 * S, 2)),
         ];
         for (state, health, next) in table {
-            assert_eq!(state.tell(health, 100 * S, &limits(), 1.0), next, "{state:?} {health:?}");
+            assert_eq!(state.record_outcome(health, 100 * S, &limits(), 1.0), next, "{state:?} {health:?}");
         }
     }
 
@@ -238,7 +244,7 @@ mod tests {
             rests in 0_u32..100, random: f64, asked in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
         ) {
             let state = Breaker::HalfOpen { until_us: now, rests };
-            let Breaker::Open { until_us, .. } = state.tell(Health::Failing { rest_us: asked }, now, &limits(), random)
+            let Breaker::Open { until_us, .. } = state.record_outcome(Health::Failing { rest_us: asked }, now, &limits(), random)
                 else { panic!("a failing issuer opens the breaker") };
             prop_assert!(until_us - now <= 60 * S);
             prop_assert!(until_us - now >= 5 * S);

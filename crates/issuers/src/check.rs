@@ -64,9 +64,9 @@ impl Check {
     }
 
     fn leaf(&self, leaf: &Certificate, order: &Order, now: UnixTime) -> Result<(), String> {
-        let asked = CertificateRequest::parse(&order.csr_der)
+        let requested = CertificateRequest::parse(&order.csr_der)
             .map_err(|error| format!("the CSR cannot be parsed: {error}"))?;
-        if leaf.public_key.spki != asked.public_key.spki {
+        if leaf.public_key.spki != requested.public_key.spki {
             return Err("the certificate has another public key than the CSR".to_owned());
         }
         if let Some(fault) = leaf.faults.first() {
@@ -87,16 +87,16 @@ impl Check {
         self.names(leaf, &order.names)
     }
 
-    fn names(&self, leaf: &Certificate, asked: &[GeneralName]) -> Result<(), String> {
-        let asked: BTreeSet<String> = asked.iter().map(key_of).collect();
-        let mut given: BTreeSet<String> = leaf.subject_alt_names.iter().map(key_of).collect();
-        if let Some(missing) = asked.difference(&given).next() {
+    fn names(&self, leaf: &Certificate, requested: &[GeneralName]) -> Result<(), String> {
+        let requested: BTreeSet<String> = requested.iter().map(key_of).collect();
+        let mut issued: BTreeSet<String> = leaf.subject_alt_names.iter().map(key_of).collect();
+        if let Some(missing) = requested.difference(&issued).next() {
             return Err(format!("the certificate does not contain the name {missing}"));
         }
         // A common name that is a host name counts as a name of the certificate, because old clients use it.
-        given.extend(leaf.subject.common_names.iter().filter_map(|name| host_comparison_key(name)));
+        issued.extend(leaf.subject.common_names.iter().filter_map(|name| host_comparison_key(name)));
         if self.names == NameRule::Exact
-            && let Some(strange) = given.difference(&asked).next()
+            && let Some(strange) = issued.difference(&requested).next()
         {
             return Err(format!("the certificate also contains {strange}, which was not requested"));
         }

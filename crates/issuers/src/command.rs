@@ -98,13 +98,13 @@ impl Command {
     }
 
     /// Sets a timeout, if it is shorter than the current one.
-    pub(crate) fn within(mut self, limit: Option<Duration>) -> Self {
+    pub(crate) fn with_timeout(mut self, limit: Option<Duration>) -> Self {
         self.limit = limit.map_or(self.limit, |limit| limit.max(Duration::from_secs(1)).min(self.limit));
         self
     }
 
     /// Builds the process with the settings that all runs share.
-    fn prepared(&self) -> tokio::process::Command {
+    fn build(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -152,7 +152,7 @@ impl Command {
         deadline: Instant,
     ) -> Result<CommandOutput, IssuerError> {
         let until = deadline.min(Instant::now() + self.limit);
-        let mut command = self.prepared();
+        let mut command = self.build();
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = self.spawn(&mut command).map_err(|error| {
             IssuerError::misconfigured(format!("{} cannot be started: {error}", self.program))
@@ -194,11 +194,11 @@ impl Command {
 /// Reads one byte more than the limit, to detect an excess. The rest is drained, so that the program does not block on a full pipe.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let Some(mut from) = from else { return Vec::new() };
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     // After a read error, use the bytes that were read before the error.
-    let _ = (&mut from).take(most + 1).read_to_end(&mut octets).await;
+    let _ = (&mut from).take(most + 1).read_to_end(&mut bytes).await;
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-    octets
+    bytes
 }
 
 /// Kills the program's process group when dropped: otherwise child processes would outlive the program.

@@ -21,7 +21,7 @@ use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
 /// Timeout of a revocation or a test.
-const QUESTION_LIMIT: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program that issues certificates.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Exec {
 impl Exec {
     pub(crate) fn new(config: &ExecConfig, programs: &Programs) -> Result<Self, IssuerError> {
         let limit = config.seconds.map(|seconds| Duration::from_secs(seconds.into()));
-        let command = |name: &ProgramName| programs.get(name).map(|program| program.within(limit));
+        let command = |name: &ProgramName| programs.get(name).map(|program| program.with_timeout(limit));
         Ok(Self {
             issue: command(&config.issue)?,
             revoke: config.revoke.as_ref().map(command).transpose()?,
@@ -55,7 +55,7 @@ impl Exec {
         let command = command.ok_or(IssuerError::Unsupported { what: "revoke: set its `revoke` program" })?;
         let environment = [("BULLA_ACTION", "revoke".to_owned()), ("BULLA_REASON", reason.to_string())];
         let pem = pem::encode("CERTIFICATE", &certificate.der);
-        let run = command.run(&[], &environment, pem.as_bytes(), Instant::now() + QUESTION_LIMIT).await?;
+        let run = command.run(&[], &environment, pem.as_bytes(), Instant::now() + REQUEST_TIMEOUT).await?;
         output_of(run).map(drop)
     }
 
@@ -72,7 +72,7 @@ impl Exec {
             };
         };
         let environment = [("BULLA_ACTION", "test".to_owned())];
-        let run = command.run(&[], &environment, &[], Instant::now() + QUESTION_LIMIT).await?;
+        let run = command.run(&[], &environment, &[], Instant::now() + REQUEST_TIMEOUT).await?;
         let output = output_of(run)?;
         Ok(callout::excerpt(&String::from_utf8_lossy(&output)))
     }

@@ -26,11 +26,11 @@ use crate::tables;
 use crate::tables::IssuerHealth;
 
 /// Maximum wait of an order for a free slot, before it returns to the queue.
-const SLOT_PATIENCE: Duration = Duration::from_secs(5);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which to retry when there is no free slot.
 const SLOT_RETRY: Duration = Duration::from_secs(10);
 /// Time for cleanup after the order's deadline. Then the issuer is aborted.
-const TIDY_LIMIT: Duration = Duration::from_secs(30);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Minimum interval in µs between two stored successes. Failures and state changes are always stored.
 const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
 /// Maximum bytes of an error that are stored.
@@ -43,7 +43,7 @@ pub(crate) struct LimitedIssuer {
     check: Check,
     /// Stored orders. `None` for issuers that are idempotent by themselves.
     memory: Option<OrderStore>,
-    room: Semaphore,
+    slots: Semaphore,
     state: Mutex<State>,
     store: Store,
     clock: Clock,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for LimitedIssuer {
 struct State {
     breaker: Breaker,
     bucket: Bucket,
-    success_told_us: Option<i64>,
+    success_stored_us: Option<i64>,
 }
 
 /// Dependencies of a [`LimitedIssuer`].
@@ -83,9 +83,9 @@ impl LimitedIssuer {
         let LimitedIssuerParts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
         let own_memory = inner.kind() == IssuerKind::Internal;
         let memory = (!own_memory).then(|| OrderStore::new(store.clone(), clock.clone(), identity.id));
-        let room = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
+        let slots = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
         let state = Mutex::new(State { breaker, ..State::default() });
-        Self { identity, inner, limits, check, memory, room, state, store, clock, counts }
+        Self { identity, inner, limits, check, memory, slots, state, store, clock, counts }
     }
 
     async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
@@ -111,7 +111,7 @@ impl LimitedIssuer {
             result.as_ref().err(),
             started.elapsed(),
         );
-        self.tell(result.as_ref().err()).await;
+        self.record_outcome(result.as_ref().err()).await;
         result
     }
 
@@ -120,9 +120,10 @@ impl LimitedIssuer {
         let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
         let deadline = order.deadline.min(Instant::now() + own);
         let order = Order { deadline, ..order.clone() };
-        let asked = tokio::time::timeout_at((deadline + TIDY_LIMIT).into(), self.inner.issue(&order)).await;
+        let outcome =
+            tokio::time::timeout_at((deadline + CLEANUP_TIMEOUT).into(), self.inner.issue(&order)).await;
         let delivered =
-            asked.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer processes the order" }))?;
+            outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer processes the order" }))?;
         let now = UnixTime(self.clock.now_seconds());
         let checked = self.check.delivery(&order, &delivered.chain, now);
         if let Some(memory) = &self.memory {
@@ -138,8 +139,8 @@ impl LimitedIssuer {
 
     /// Checks the circuit breaker, the rate limit and the concurrency limit, in that order.
     async fn enter(&self, deadline: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, IssuerError> {
-        let until = deadline.min(Instant::now() + SLOT_PATIENCE);
-        let permit = match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
+        let until = deadline.min(Instant::now() + SLOT_TIMEOUT);
+        let permit = match tokio::time::timeout_at(until.into(), self.slots.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => {
                 let reason = format!("{} orders are already in progress", self.limits.concurrency);
@@ -171,19 +172,19 @@ impl LimitedIssuer {
     }
 
     /// Updates the circuit breaker, and stores the issuer's health for display and for the other servers.
-    async fn tell(&self, error: Option<&IssuerError>) {
+    async fn record_outcome(&self, error: Option<&IssuerError>) {
         let now = self.clock.now_us();
         let health = error.map_or(Health::Working, Health::of);
         let row = {
             let mut state = self.state.lock();
             let before = state.breaker;
-            state.breaker = before.tell(health, now, &self.limits, random());
-            let told = state.success_told_us.is_some_and(|at| (0..SUCCESS_EVERY_US).contains(&(now - at)));
+            state.breaker = before.record_outcome(health, now, &self.limits, random());
+            let told = state.success_stored_us.is_some_and(|at| (0..SUCCESS_EVERY_US).contains(&(now - at)));
             if error.is_none() && before == state.breaker && told {
                 return;
             }
             if error.is_none() {
-                state.success_told_us = Some(now);
+                state.success_stored_us = Some(now);
             }
             if before.code() != state.breaker.code() {
                 tracing::warn!(issuer = %self.identity.name, breaker = state.breaker.code(), "circuit breaker");
@@ -213,8 +214,8 @@ fn micros(wait: i64) -> Duration {
 
 /// Returns a number between 0 (inclusive) and 1 (exclusive). Without randomness, returns the value for the longest open state.
 fn random() -> f64 {
-    let mut octets = [0; 4];
-    rand::fill(&mut octets).map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
+    let mut bytes = [0; 4];
+    rand::fill(&mut bytes).map_or(1.0, |()| f64::from(u32::from_be_bytes(bytes)) / 4_294_967_296.0)
 }
 
 impl Issuer for LimitedIssuer {

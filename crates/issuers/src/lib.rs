@@ -57,4 +57,4 @@ pub use programs::{ProgramConfig, ProgramError, Programs};
 pub use readable_files::ReadableFiles;
 pub use registry::{INTERNAL, IssuerView, Issuers, ManageError, NewIssuer};
 pub use responder::{ACME_TLS, Responders, TlsAlpnResponses};
-pub use secrets::{BadSecret, Rebound, Secrets};
+pub use secrets::{BadSecret, MissingSecrets, Secrets};

@@ -94,12 +94,12 @@ pub(crate) fn parse_order_csr(order: &Order) -> Result<CertificateRequest, Issue
 }
 
 /// Splits concatenated DER certificates.
-fn split(mut octets: &[u8]) -> Option<Vec<Vec<u8>>> {
+fn split(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut chain = Vec::new();
-    while !octets.is_empty() {
-        let whole = Reader::new(octets).any().ok()?.whole;
+    while !bytes.is_empty() {
+        let whole = Reader::new(bytes).any().ok()?.whole;
         chain.push(whole.to_vec());
-        octets = &octets[whole.len()..];
+        bytes = &bytes[whole.len()..];
     }
     Some(chain)
 }

@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Hint for a configuration that contains a command instead of a program's name.
-const NAMED: &str = "give the name of a program instead of its command: add [programs.NAME] with argv to the server's \
+const PROGRAM_NAME_HINT: &str = "give the name of a program instead of its command: add [programs.NAME] with argv to the server's \
  configuration file and put NAME here";
 
 /// The name of a program of the server's configuration, `[programs.NAME]`.
@@ -54,12 +54,12 @@ impl<'de> Visitor<'de> for NameVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ProgramName, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Err(A::Error::custom(NAMED))
+        Err(A::Error::custom(PROGRAM_NAME_HINT))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<ProgramName, A::Error> {
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Err(A::Error::custom(NAMED))
+        Err(A::Error::custom(PROGRAM_NAME_HINT))
     }
 }
 
@@ -69,6 +69,6 @@ pub struct FormerArgv;
 
 impl<'de> Deserialize<'de> for FormerArgv {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(D::Error::custom(format_args!("argv: {NAMED}, as `program`")))
+        Err(D::Error::custom(format_args!("argv: {PROGRAM_NAME_HINT}, as `program`")))
     }
 }

@@ -15,11 +15,11 @@ use crate::program_name::ProgramName;
 /// Maximum timeout of a program in seconds: one hour.
 const TIMEOUT_S_MAX: u64 = 3_600;
 /// Prefix of the variables that describe a run. Reserved for Bulla.
-const RESERVED: &str = "BULLA_";
+const RESERVED_PREFIX: &str = "BULLA_";
 /// Path of the user database.
-const USERS: &str = "/etc/passwd";
+const PASSWD_FILE: &str = "/etc/passwd";
 /// Path of the group database.
-const GROUPS: &str = "/etc/group";
+const GROUP_FILE: &str = "/etc/group";
 
 /// A section `[programs.NAME]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -62,7 +62,7 @@ impl Programs {
     /// root and so cannot change its user.
     pub fn new(configs: &BTreeMap<String, ProgramConfig>) -> Result<Self, ProgramError> {
         // Without this file, the system has no users.
-        let users = std::fs::read_to_string(USERS).unwrap_or_default();
+        let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
         let each = configs.iter().map(|(name, config)| {
             let command = command(name, config, &users, geteuid());
             let command = command.map_err(|reason| ProgramError { name: name.clone(), reason });
@@ -113,9 +113,9 @@ fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
     }
     for (variable, value) in &config.environment {
         let good = !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');
-        if !good || variable.starts_with(RESERVED) {
+        if !good || variable.starts_with(RESERVED_PREFIX) {
             return Err(format!(
-                "environment: {variable:?} cannot be set; names must not be empty, contain '=' or begin with {RESERVED}"
+                "environment: {variable:?} cannot be set; names must not be empty, contain '=' or begin with {RESERVED_PREFIX}"
             ));
         }
     }
@@ -131,7 +131,7 @@ fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<
     };
     let command = Command::new(&config.argv, Duration::from_secs(config.timeout_s));
     let command = command.map_err(|error| error.to_string())?;
-    let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+    let groups = std::fs::read_to_string(GROUP_FILE).unwrap_or_default();
     let run_as = run_as.map(|user| user.with_groups(&groups));
     Ok(command.with_environment(&config.environment).with_user(run_as))
 }
@@ -143,7 +143,7 @@ fn run_as(user: &str, users: &str, own: Uid) -> Result<Option<RunAs>, String> {
         let [name, _, uid, gid, _, home, _] = fields[..] else { return None };
         (name == user).then(|| Some(RunAs::new(name, uid.parse().ok()?, gid.parse().ok()?, home)))?
     });
-    let found = found.ok_or_else(|| format!("unknown user {user:?} in {USERS}"))?;
+    let found = found.ok_or_else(|| format!("unknown user {user:?} in {PASSWD_FILE}"))?;
     if found.uid() == own.as_raw() {
         return Ok(None);
     }

@@ -20,7 +20,7 @@ use crate::factory::{build, check};
 use crate::governed::{LimitedIssuer, LimitedIssuerParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
-use crate::secrets::{Rebound, Secrets};
+use crate::secrets::{MissingSecrets, Secrets};
 use crate::tables;
 use crate::tables::{
     ConfiguredIssuer, IssuerChange, IssuerSettings, delete_configured_issuer, insert_configured_issuer,
@@ -78,7 +78,7 @@ pub enum ManageError {
     BadConfig(String),
     /// The change would send a stored secret to another destination.
     #[error(transparent)]
-    Rebound(#[from] Rebound),
+    MissingSecrets(#[from] MissingSecrets),
     /// Another issuer has this name.
     #[error("another issuer has the same name")]
     NameTaken,
@@ -178,8 +178,8 @@ impl Issuers {
         let page = tables::ExternalIssuers::of(&self.0.context.store).page(None, UPKEEP_PAGE).await?;
         let enabled = page.rows.iter().filter(|row| row.enabled);
         let each = enabled.map(|row| async move {
-            let kept = async { self.of(row)?.upkeep().await }.await;
-            if let Err(error) = kept {
+            let result = async { self.of(row)?.upkeep().await }.await;
+            if let Err(error) = result {
                 tracing::warn!(issuer = %row.name, %error, "the maintenance of an issuer failed");
             }
         });
@@ -315,7 +315,7 @@ impl Issuers {
         let work = self.0.context.store.write("issuer_create", move |tx| {
             async move {
                 let change = insert_configured_issuer(tx, id, &settings, now).await?;
-                tell(tx, change == IssuerChange::Done, event).await?;
+                audit_if_done(tx, change == IssuerChange::Done, event).await?;
                 Ok(change)
             }
             .boxed()
@@ -344,7 +344,7 @@ impl Issuers {
         let work = self.0.context.store.write("issuer_update", move |tx| {
             async move {
                 let change = update_configured_issuer(tx, id, revision, &settings, now).await?;
-                tell(tx, change == IssuerChange::Done, event).await?;
+                audit_if_done(tx, change == IssuerChange::Done, event).await?;
                 Ok(change)
             }
             .boxed()
@@ -384,7 +384,7 @@ impl Issuers {
         let work = self.0.context.store.write("issuer_delete", move |tx| {
             async move {
                 let deleted = delete_configured_issuer(tx, id).await?;
-                tell(tx, deleted, event).await?;
+                audit_if_done(tx, deleted, event).await?;
                 Ok(deleted)
             }
             .boxed()
@@ -420,7 +420,8 @@ impl Issuers {
             Secrets::take(&mut public).map_err(|error| ManageError::BadConfig(error.to_string()))?;
         if let Some(row) = before {
             let stored = serde_json::from_str(&row.config).unwrap_or_default();
-            secrets = secrets.over(self.open_secrets(row).unwrap_or_default(), &removed, &stored, &public)?;
+            secrets =
+                secrets.merge_over(self.open_secrets(row).unwrap_or_default(), &removed, &stored, &public)?;
         }
         let mut whole = public.clone();
         secrets.put(&mut whole);
@@ -456,7 +457,7 @@ impl std::fmt::Debug for Issuers {
 }
 
 /// Writes the audit row in the transaction of the change, if the change was done.
-async fn tell(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<(), StoreError> {
+async fn audit_if_done(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<(), StoreError> {
     if done { audit(tx, vec![event]).await } else { Ok(()) }
 }
 

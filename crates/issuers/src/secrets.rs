@@ -62,7 +62,7 @@ const KINDS: [&str; 2] = ["type", "method"];
     .changed.iter().cloned().collect::<Vec<_>>().join(", "),
     .secrets.join(", ")
 )]
-pub struct Rebound {
+pub struct MissingSecrets {
     /// Changed members, as JSON pointers.
     pub changed: BTreeSet<String>,
     /// Secrets that must be sent again in the request, as JSON pointers.
@@ -162,15 +162,15 @@ impl Secrets {
     /// configurations are without secrets; `removed` secrets are dropped.
     ///
     /// # Errors
-    /// [`Rebound`] when a secret's destination changes and the secret is not given again.
-    pub fn over(
+    /// [`MissingSecrets`] when a secret's destination changes and the secret is not given again.
+    pub fn merge_over(
         mut self,
         before: Self,
         removed: &BTreeSet<&'static str>,
         stored: &Value,
         new: &Value,
-    ) -> Result<Self, Rebound> {
-        let mut rebound = Rebound { changed: BTreeSet::new(), secrets: Vec::new() };
+    ) -> Result<Self, MissingSecrets> {
+        let mut rebound = MissingSecrets { changed: BTreeSet::new(), secrets: Vec::new() };
         for (pointer, secret) in before.0 {
             if self.0.contains_key(&pointer) || removed.contains(pointer.as_str()) {
                 continue;
@@ -235,11 +235,11 @@ mod tests {
     }
 
     /// Returns the secrets that remain after an update of `stored` to `new`.
-    fn updated(stored: &Value, new: &Value) -> Result<Vec<String>, Rebound> {
+    fn updated(stored: &Value, new: &Value) -> Result<Vec<String>, MissingSecrets> {
         let (mut stored, mut new) = (stored.clone(), new.clone());
         let removed = Secrets::removed(&new);
         let (before, given) = (Secrets::take(&mut stored).unwrap(), Secrets::take(&mut new).unwrap());
-        let merged = given.over(before, &removed, &stored, &new)?;
+        let merged = given.merge_over(before, &removed, &stored, &new)?;
         Ok(merged.pointers().map(str::to_owned).collect())
     }
 

@@ -30,7 +30,7 @@ const TOKEN_LIFE: i64 = 240;
 /// Seconds by which a token is backdated, for clocks that differ.
 const TOKEN_BACKDATE: i64 = 30;
 /// Timeout of a request outside an order.
-const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An issuer that uses one JWK provisioner of a step-ca server.
 pub(crate) struct StepCa {
@@ -200,7 +200,7 @@ impl StepCa {
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let trusted = self.trusted(deadline).await?;
         let serial = decimal(certificate.serial.content());
         let token = self.token("/1.0/revoke", &serial, &[], deadline).await?;
@@ -220,7 +220,7 @@ impl StepCa {
 
     /// Renews by mutual TLS with the certificate and its key (`/1.0/renew`): without a token, for the same names and key.
     async fn renew(&self, chain: &[Vec<u8>], key: &Secret) -> Result<DeliveredChain, IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let trusted = self.trusted(deadline).await?;
         let pem: String = chain.iter().map(|der| pem::encode("CERTIFICATE", der)).collect();
         let config = HttpConfig {
@@ -238,7 +238,7 @@ impl StepCa {
     }
 
     async fn check_service(&self) -> Result<String, IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let trusted = self.trusted(deadline).await?;
         let url = self.url("/provisioners?limit=100");
         let reply =
@@ -286,9 +286,9 @@ fn san_text(name: &GeneralName) -> Result<String, IssuerError> {
 }
 
 /// Formats a serial number in decimal, as step-ca expects it.
-fn decimal(octets: &[u8]) -> String {
+fn decimal(bytes: &[u8]) -> String {
     let mut digits = vec![0_u8];
-    for octet in octets {
+    for octet in bytes {
         let mut carry = u32::from(*octet);
         for digit in &mut digits {
             let value = u32::from(*digit) * 256 + carry;
@@ -346,8 +346,8 @@ mod tests {
             (&[0x7f; 16], "169473963133173273960190490760135540607"),
             (&[], "0"),
         ];
-        for (octets, text) in table {
-            assert_eq!(decimal(octets), text);
+        for (bytes, text) in table {
+            assert_eq!(decimal(bytes), text);
         }
     }
 }

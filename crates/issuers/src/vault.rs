@@ -22,7 +22,7 @@ use crate::order::Order;
 use crate::readable_files::ReadableFiles;
 
 /// Timeout of a request outside an order.
-const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A token is renewed after its lifetime divided by this number: after half of its lifetime.
 const RENEW_PARTS: i64 = 2;
 /// Minimum lifetime in seconds of a token that is worth renewing.
@@ -138,11 +138,11 @@ impl Vault {
     /// Sends a request with the token. Logs in again once if Vault rejects the token.
     async fn call(
         &self,
-        ask: impl Fn() -> RepeatableRequest,
+        make_request: impl Fn() -> RepeatableRequest,
         deadline: Instant,
     ) -> Result<Reply, IssuerError> {
         let token = self.token(deadline).await?;
-        let request = ask();
+        let request = make_request();
         match self.send(request.request(), Some(&token), deadline).await {
             Err(IssuerError::Denied { .. }) if !matches!(self.config.auth, VaultAuth::Token { .. }) => {
                 *self.session.lock().await = None;
@@ -183,7 +183,7 @@ impl Vault {
 
     async fn log_in(&self, deadline: Instant) -> Result<Session, IssuerError> {
         let (mount, body) = match &self.config.auth {
-            VaultAuth::Token { token } => return self.given(token, deadline).await,
+            VaultAuth::Token { token } => return self.lookup_token(token, deadline).await,
             VaultAuth::AppRole { mount, role_id, secret_id } => {
                 (mount, json!({ "role_id": role_id, "secret_id": secret_id.expose() }))
             }
@@ -202,7 +202,7 @@ impl Vault {
     }
 
     /// Looks up the configured token.
-    async fn given(&self, token: &Secret, deadline: Instant) -> Result<Session, IssuerError> {
+    async fn lookup_token(&self, token: &Secret, deadline: Instant) -> Result<Session, IssuerError> {
         let url = self.url("auth/token/lookup-self");
         let reply = self.send(Request::get(&url), Some(token), deadline).await?;
         let facts: VaultResponse<TokenFacts> = reply.json()?;
@@ -242,17 +242,17 @@ impl Vault {
     }
 
     async fn revoke_serial(&self, certificate: &Certificate) -> Result<(), IssuerError> {
-        let octets = certificate.serial.content();
-        let octets = octets.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(octets);
-        let serial: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let bytes = certificate.serial.content();
+        let bytes = bytes.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(bytes);
+        let serial: Vec<String> = bytes.iter().map(|octet| format!("{octet:02x}")).collect();
         let url = self.url(&format!("{}/revoke", self.config.mount));
         let body = json!({ "serial_number": serial.join(":") });
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         self.call(|| RepeatableRequest::post(url.clone(), body.clone()), deadline).await.map(drop)
     }
 
     async fn check_service(&self) -> Result<String, IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let url = self.url(&format!("{}/ca/pem", self.config.mount));
         let reply = self.call(|| RepeatableRequest::get(url.clone()), deadline).await?;
         let ca = parse_pem_chain(&reply.body)?.first().and_then(|der| Certificate::parse(der).ok());
@@ -261,7 +261,7 @@ impl Vault {
     }
 
     async fn ensure_token(&self) -> Result<(), IssuerError> {
-        self.token(Instant::now() + QUESTION_LIMIT).await.map(drop)
+        self.token(Instant::now() + REQUEST_TIMEOUT).await.map(drop)
     }
 }
 

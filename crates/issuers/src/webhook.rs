@@ -24,7 +24,7 @@ use crate::memory::OrderStore;
 use crate::order::Order;
 
 /// Timeout of a revocation.
-const QUESTION_LIMIT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Wait between polls, unless the service requests another.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Minimum wait between polls, even if the service requests a shorter one.
@@ -74,7 +74,7 @@ impl Webhook {
         let mut reply = match self.memory.load_order_state(order).await?.url {
             Some(url) => match self.poll(&url, order.deadline).await? {
                 // The service lost the order. The new request has the same key, so the service can detect the repetition.
-                gone if matches!(gone.status.as_u16(), 404 | 410) => self.post(order).await?,
+                missing if matches!(missing.status.as_u16(), 404 | 410) => self.post(order).await?,
                 reply => reply,
             },
             None => self.post(order).await?,
@@ -139,13 +139,13 @@ impl Webhook {
         let body = json!({ "certificate": pem::encode("CERTIFICATE", &certificate.der), "reason": reason.to_string() });
         let request = self.key.sign(Request::post_json(url, &body));
         let reply =
-            self.http.send(request, Instant::now() + QUESTION_LIMIT, "waiting for the service").await?;
+            self.http.send(request, Instant::now() + REQUEST_TIMEOUT, "waiting for the service").await?;
         if reply.status.is_success() { Ok(()) } else { Err(error_of(&reply, self.now())) }
     }
 
     async fn check_service(&self) -> Result<String, IssuerError> {
         let request = Request { method: http::Method::HEAD, ..Request::get(&self.url) };
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let reply = self.http.send(self.key.sign(request), deadline, "waiting for the service").await?;
         match reply.status.as_u16() {
             401 | 403 | 500.. => Err(error_of(&reply, self.now())),

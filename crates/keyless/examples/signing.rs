@@ -19,7 +19,7 @@ use certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use keyless::native::proto::{SignRequest, sign_request};
-use keyless::native::{Client, Terms, named, signature};
+use keyless::native::{CallOptions, Client, proto_scheme, signature};
 use keyless::server::{Options, TlsOptions, start};
 use keyless::wire::{HEADER, MessageItems, Ski, first};
 use keyless::{KeySet, Metrics};
@@ -278,7 +278,7 @@ async fn native(place: &Fixture, span: Duration) {
         for (in_flight, connections, batch) in NATIVE_LOADS {
             let request = SignRequest {
                 key: Some(sign_request::Key::Ski(place.names[which].0.to_vec())),
-                scheme: named(scheme).into(),
+                scheme: proto_scheme(scheme).into(),
                 input: vec![0x5a; 32],
                 ..SignRequest::default()
             };
@@ -334,7 +334,7 @@ async fn one_caller(
     let mut took = Vec::new();
     loop {
         let began = Instant::now();
-        let terms = Terms::until(began + Duration::from_secs(10));
+        let terms = CallOptions::until(began + Duration::from_secs(10));
         if batch == 1 {
             client.sign(request.clone(), terms).await.unwrap();
         } else {
@@ -361,7 +361,7 @@ async fn one_stream(
 ) -> Vec<u32> {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let requests = futures_util::stream::poll_fn(move |context| receive.poll_recv(context));
-    let terms = Terms::until(Instant::now() + Duration::from_secs(10));
+    let terms = CallOptions::until(Instant::now() + Duration::from_secs(10));
     let mut sent_at = vec![Instant::now(); in_flight];
     for id in 0..in_flight as u64 {
         send.send(SignRequest { id, ..request.clone() }).unwrap();

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 /// Capacity in jobs that an empty queue retains. A larger capacity is freed.
-const KEPT: usize = 64;
+const IDLE_CAPACITY_MAX: usize = 64;
 
 /// Maximum share. Between two turns of a queue, another queue runs at most this many jobs of maximum work.
 pub const SHARE_MAX: u32 = 100;
@@ -17,7 +17,7 @@ const PLACES_MIN: usize = 16;
 /// Job queues that get processor time in proportion to their shares. Queues are numbered from 0.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    lines: Vec<Line<T>>,
+    queues: Vec<JobQueue<T>>,
     /// Queues with jobs, in the order of their turns.
     turns: VecDeque<usize>,
     waiting: usize,
@@ -30,17 +30,17 @@ pub struct FairQueue<T> {
 }
 
 #[derive(Debug)]
-struct Line<T> {
+struct JobQueue<T> {
     jobs: VecDeque<(u64, T)>,
     share: u32,
     /// Work that the queue may still do in this turn.
     credit: u64,
-    in_turn: bool,
+    has_turn: bool,
 }
 
-impl<T> Line<T> {
+impl<T> JobQueue<T> {
     fn new() -> Self {
-        Self { jobs: VecDeque::new(), share: 0, credit: 0, in_turn: false }
+        Self { jobs: VecDeque::new(), share: 0, credit: 0, has_turn: false }
     }
 
     /// Returns the share for scheduling. A queue that is no longer in use drains with the smallest share.
@@ -51,15 +51,15 @@ impl<T> Line<T> {
 
 impl<T> FairQueue<T> {
     /// Creates a scheduler with a single queue of share 1 and `waiting_max` slots. With more queues, all queues together have at
-    /// most twice `waiting_max` slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
+    /// most twice `waiting_max` slots, plus sixteen for each queue. `work_max` is the maximum work of one job, in µs.
     #[must_use]
-    pub fn new(waiting_max: usize, dearest: u64) -> Self {
+    pub fn new(waiting_max: usize, work_max: u64) -> Self {
         let mut fair = Self {
-            lines: Vec::new(),
+            queues: Vec::new(),
             turns: VecDeque::new(),
             waiting: 0,
             waiting_max,
-            quantum: dearest.max(1),
+            quantum: work_max.max(1),
             shares: 0,
         };
         fair.set_shares(&[1]);
@@ -69,13 +69,13 @@ impl<T> FairQueue<T> {
     /// Sets the share of each queue, by queue number. A new share takes effect at the queue's next turn. A queue with share 0
     /// accepts no new jobs, but still runs its waiting ones. The maximum is [`SHARE_MAX`].
     pub fn set_shares(&mut self, shares: &[u32]) {
-        while self.lines.len() < shares.len() {
-            self.lines.push(Line::new());
+        while self.queues.len() < shares.len() {
+            self.queues.push(JobQueue::new());
         }
-        for (number, line) in self.lines.iter_mut().enumerate() {
-            line.share = shares.get(number).copied().unwrap_or(0).min(SHARE_MAX);
+        for (number, queue) in self.queues.iter_mut().enumerate() {
+            queue.share = shares.get(number).copied().unwrap_or(0).min(SHARE_MAX);
         }
-        self.shares = self.lines.iter().map(|line| u64::from(line.share)).sum();
+        self.shares = self.queues.iter().map(|queue| u64::from(queue.share)).sum();
     }
 
     /// Returns the number of waiting jobs in all queues.
@@ -87,7 +87,7 @@ impl<T> FairQueue<T> {
     /// Returns the number of waiting jobs in one queue.
     #[must_use]
     pub fn queue_len(&self, number: usize) -> usize {
-        self.lines.get(number).map_or(0, |line| line.jobs.len())
+        self.queues.get(number).map_or(0, |queue| queue.jobs.len())
     }
 
     /// Appends a job with its work to a queue. The share of a queue determines its guaranteed slots. A queue may use more slots
@@ -98,21 +98,23 @@ impl<T> FairQueue<T> {
     pub fn put(&mut self, number: usize, work: u64, job: T) -> Result<(), T> {
         let own = self.guaranteed_slots(number);
         let free = self.waiting_max.saturating_sub(self.waiting);
-        let Some(line) = self.lines.get_mut(number).filter(|line| line.share > 0) else { return Err(job) };
-        if line.jobs.len() >= own.max(free) {
+        let Some(queue) = self.queues.get_mut(number).filter(|queue| queue.share > 0) else {
+            return Err(job);
+        };
+        if queue.jobs.len() >= own.max(free) {
             return Err(job);
         }
-        if line.jobs.is_empty() {
+        if queue.jobs.is_empty() {
             self.turns.push_back(number);
         }
-        line.jobs.push_back((work.min(self.quantum), job));
+        queue.jobs.push_back((work.min(self.quantum), job));
         self.waiting += 1;
         Ok(())
     }
 
     /// Returns the number of guaranteed slots of a queue.
     fn guaranteed_slots(&self, number: usize) -> usize {
-        let share = self.lines.get(number).map_or(0, |line| line.share);
+        let share = self.queues.get(number).map_or(0, |queue| queue.share);
         let part = self.waiting_max as u64 * u64::from(share) / self.shares.max(1);
         usize::try_from(part).unwrap_or(usize::MAX).max(PLACES_MIN)
     }
@@ -122,27 +124,27 @@ impl<T> FairQueue<T> {
         loop {
             let number = *self.turns.front()?;
             let quantum = self.quantum;
-            let line = self.lines.get_mut(number)?;
-            if !line.in_turn {
-                line.in_turn = true;
-                line.credit += quantum * line.weight();
+            let queue = self.queues.get_mut(number)?;
+            if !queue.has_turn {
+                queue.has_turn = true;
+                queue.credit += quantum * queue.weight();
             }
-            match line.jobs.front() {
-                Some((work, _)) if *work > line.credit => {
-                    line.in_turn = false;
+            match queue.jobs.front() {
+                Some((work, _)) if *work > queue.credit => {
+                    queue.has_turn = false;
                     self.turns.rotate_left(1);
                 }
                 // An empty queue gets no turn.
                 None => drop(self.turns.pop_front()),
                 Some(_) => {
-                    let (work, job) = line.jobs.pop_front()?;
-                    line.credit -= work;
+                    let (work, job) = queue.jobs.pop_front()?;
+                    queue.credit -= work;
                     self.waiting -= 1;
-                    if line.jobs.is_empty() {
+                    if queue.jobs.is_empty() {
                         // Unused credit expires, so that a queue cannot save up several turns.
-                        (line.credit, line.in_turn) = (0, false);
-                        if line.jobs.capacity() > 4 * KEPT {
-                            line.jobs.shrink_to(KEPT);
+                        (queue.credit, queue.has_turn) = (0, false);
+                        if queue.jobs.capacity() > 4 * IDLE_CAPACITY_MAX {
+                            queue.jobs.shrink_to(IDLE_CAPACITY_MAX);
                         }
                         self.turns.pop_front();
                     }
@@ -156,10 +158,10 @@ impl<T> FairQueue<T> {
     pub fn take_all(&mut self) -> Vec<T> {
         self.turns.clear();
         self.waiting = 0;
-        let empty = |line: &mut Line<T>| {
-            (line.credit, line.in_turn) = (0, false);
-            std::mem::take(&mut line.jobs)
+        let empty = |queue: &mut JobQueue<T>| {
+            (queue.credit, queue.has_turn) = (0, false);
+            std::mem::take(&mut queue.jobs)
         };
-        self.lines.iter_mut().flat_map(empty).map(|(_, job)| job).collect()
+        self.queues.iter_mut().flat_map(empty).map(|(_, job)| job).collect()
     }
 }

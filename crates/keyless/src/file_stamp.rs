@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileStamp {
     pub(crate) inode: u64,
-    pub(crate) octets: u64,
+    pub(crate) size: u64,
     /// Modification time: seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
     pub(crate) inode_changed: (i64, i64),
@@ -19,7 +19,7 @@ impl FileStamp {
     pub fn of(found: &Metadata) -> Self {
         Self {
             inode: found.ino(),
-            octets: found.len(),
+            size: found.len(),
             modified: (found.mtime(), found.mtime_nsec()),
             inode_changed: (found.ctime(), found.ctime_nsec()),
         }

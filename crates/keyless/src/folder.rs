@@ -80,9 +80,9 @@ impl<T: Clone> File<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct FileKind<T, E> {
     /// Extension of the files; others are ignored.
-    pub ending: &'static str,
+    pub file_extension: &'static str,
     /// Extension of an optional companion file with the same name, which `read` reads too.
-    pub beside: Option<&'static str>,
+    pub companion: Option<&'static str>,
     /// Whether the files are secret. A secret file that all users may read is reported.
     pub secret: bool,
     /// Function that reads a file on the current thread.
@@ -116,7 +116,7 @@ impl Folder {
     /// Creates a folder of private keys. Reads nothing yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self::of(path, FileKind { ending: "key", beside: None, secret: true, read: key_of })
+        Self::of(path, FileKind { file_extension: "key", companion: None, secret: true, read: key_of })
     }
 }
 
@@ -138,9 +138,9 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
     /// # Errors
     /// [`FolderError`]; the previous contents stay.
     pub fn refresh(&mut self) -> Result<FolderContents<T, E>, FolderError> {
-        let there = self.there()?;
+        let present_files = self.present_files()?;
         let before = self.files.len();
-        let names: HashSet<&PathBuf> = there.iter().map(|(path, ..)| path).collect();
+        let names: HashSet<&PathBuf> = present_files.iter().map(|(path, ..)| path).collect();
         self.files.retain(|path, _| names.contains(path));
         let changed = self.files.len() != before;
         let mut contents = FolderContents {
@@ -150,7 +150,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
             open: Vec::new(),
             broken_in_all: 0,
         };
-        for (path, stamps, mode) in there {
+        for (path, stamps, mode) in present_files {
             let known = self.files.get(&path);
             if known.is_some_and(|known| known.stamps == Some(stamps)) {
                 continue;
@@ -180,12 +180,12 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
     }
 
     /// Lists the files with their stamps and modes.
-    fn there(&self) -> Result<Vec<(PathBuf, FileStamps, u32)>, FolderError> {
+    fn present_files(&self) -> Result<Vec<(PathBuf, FileStamps, u32)>, FolderError> {
         let failed = |source| FolderError::Io { path: self.path.clone(), source };
-        let mut there = Vec::new();
+        let mut present_files = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            if path.extension().is_none_or(|ending| ending != self.kind.ending) {
+            if path.extension().is_none_or(|file_extension| file_extension != self.kind.file_extension) {
                 continue;
             }
             // Follows symbolic links: Kubernetes mounts secrets as links into a folder that is replaced as a whole. A file that has
@@ -198,15 +198,17 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
             if !found.is_file() {
                 continue;
             }
-            if there.len() == FILES_MAX {
+            if present_files.len() == FILES_MAX {
                 return Err(FolderError::TooMany(self.path.clone()));
             }
-            let beside =
-                self.kind.beside.and_then(|ending| std::fs::metadata(path.with_extension(ending)).ok());
-            let stamps = (FileStamp::of(&found), beside.as_ref().map(FileStamp::of));
-            there.push((path, stamps, found.mode()));
+            let companion = self
+                .kind
+                .companion
+                .and_then(|file_extension| std::fs::metadata(path.with_extension(file_extension)).ok());
+            let stamps = (FileStamp::of(&found), companion.as_ref().map(FileStamp::of));
+            present_files.push((path, stamps, found.mode()));
         }
-        Ok(there)
+        Ok(present_files)
     }
 }
 
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn unreadable_file_is_retried_and_keeps_its_previous_key() {
         let io = || UnusableKey::File(KeyFileError::Io(io::ErrorKind::PermissionDenied.into()));
-        let stamp = FileStamp { inode: 1, octets: 1, modified: (1, 0), inode_changed: (1, 0) };
+        let stamp = FileStamp { inode: 1, size: 1, modified: (1, 0), inode_changed: (1, 0) };
         let stamps = (stamp, None);
         assert_eq!(File::<KeyRef>::broken(stamps, &io(), None).stamps, None);
         let kind = UnusableKey::Kind(KeyType::MlDsa44);

@@ -33,7 +33,7 @@ pub struct Key {
     /// Cost of a signature on this machine; low for a remote key.
     pub(crate) cost: Cost,
     /// The private key, if the key is in this process.
-    pub(crate) here: Option<PrivateKey>,
+    pub(crate) in_process_key: Option<PrivateKey>,
     /// Whether the key signs for other nodes too.
     pub(crate) for_nodes: bool,
     /// Policy that the key is sealed to. `None` if any source has the key unsealed or sealed to another policy.
@@ -49,14 +49,14 @@ pub struct Key {
 }
 
 /// Factor of the default timeout: a signature that takes longer than this factor times the 99th percentile is considered lost.
-const PATIENCE_FACTOR: u32 = 10;
+const DEFAULT_TIMEOUT_FACTOR: u32 = 10;
 /// Minimum default timeout: time for failover to a second and third node, and for a reconnect.
-const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const DEFAULT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 impl Key {
     fn new(ski: Ski, held: &SourceKey, of_all: MergedSources) -> Self {
         let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
-        let (kind, here) = (signer.key_type(), signer.here().cloned());
+        let (kind, in_process_key) = (signer.key_type(), signer.in_process_key().cloned());
         let MergedSources { names, for_nodes, policy } = of_all;
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
         Self {
@@ -65,7 +65,7 @@ impl Key {
             spki_sha256,
             names,
             cost,
-            here,
+            in_process_key,
             signer,
             for_nodes,
             policy,
@@ -82,16 +82,18 @@ impl Key {
     }
 
     /// Returns the default timeout of a signature: ten times the usual duration on the nodes that have the key, from
-    /// [`PATIENCE_MIN`] to `most`. If the usual duration is unknown, `most`.
-    pub(crate) fn patience(&self, most: Duration) -> Duration {
-        let route = self.route.as_ref().filter(|_| self.here.is_none());
-        let usual = route.and_then(|route| route.usual());
-        usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
+    /// [`DEFAULT_TIMEOUT_MIN`] to `most`. If the usual duration is unknown, `most`.
+    pub(crate) fn default_timeout(&self, most: Duration) -> Duration {
+        let route = self.route.as_ref().filter(|_| self.in_process_key.is_none());
+        let usual_duration = route.and_then(|route| route.usual_duration());
+        usual_duration.map_or(most, |usual_duration| {
+            (usual_duration * DEFAULT_TIMEOUT_FACTOR).max(DEFAULT_TIMEOUT_MIN).min(most)
+        })
     }
 
     /// Returns the destination of requests to an external key; `None` for local keys and keys on other nodes.
     pub(crate) fn destination(&self, metrics: &Metrics) -> Option<&KeyDestination> {
-        if self.here.is_some() || self.route.is_some() {
+        if self.in_process_key.is_some() || self.route.is_some() {
             return None;
         }
         Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))

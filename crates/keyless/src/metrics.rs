@@ -274,7 +274,7 @@ impl Metrics {
     }
 
     /// Adds a function that registers further metrics. [`Self::register`] calls it.
-    pub fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
+    pub fn add_registration(&self, add: impl Fn(&mut Registry) + Send + 'static) {
         self.0.others.lock().push(Box::new(add));
     }
 
@@ -392,7 +392,7 @@ struct Lanes<A: Responder>(Stage<A>);
 /// Registers the metrics of a stage with `metrics`.
 pub(crate) fn register_stage<A: Responder>(metrics: &Metrics, stage: &Stage<A>) {
     let stage = stage.clone();
-    metrics.also(move |registry| registry.register_collector(Box::new(Lanes(stage.clone()))));
+    metrics.add_registration(move |registry| registry.register_collector(Box::new(Lanes(stage.clone()))));
 }
 
 impl<A: Responder> fmt::Debug for Lanes<A> {

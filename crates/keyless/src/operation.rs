@@ -43,9 +43,9 @@ pub const OPERATIONS: [(u8, &str, Operation); 20] = [
     (0x37, "pss-sha512", Operation::Sign(Scheme::RsaPss(Hash::Sha512))),
 ];
 
-/// Index of each opcode in [`OPERATIONS`]; [`NOWHERE`] for unknown opcodes.
-const PLACES: [u8; 256] = {
-    let mut places = [NOWHERE; 256];
+/// Index of each opcode in [`OPERATIONS`]; [`UNKNOWN_OPCODE`] for unknown opcodes.
+const OPERATION_INDEXES: [u8; 256] = {
+    let mut places = [UNKNOWN_OPCODE; 256];
     let mut at = 0;
     while at < OPERATIONS.len() {
         places[OPERATIONS[at].0 as usize] = at as u8;
@@ -53,15 +53,15 @@ const PLACES: [u8; 256] = {
     }
     places
 };
-const NOWHERE: u8 = u8::MAX;
+const UNKNOWN_OPCODE: u8 = u8::MAX;
 
 /// Returns the index of a request's opcode in [`OPERATIONS`].
 ///
 /// # Errors
 /// [`ErrorCode::UnexpectedOpcode`] for opcodes of replies, [`ErrorCode::BadOpcode`] for unknown opcodes.
 pub fn place(of: u8) -> Result<usize, ErrorCode> {
-    match PLACES[usize::from(of)] {
-        NOWHERE => match of {
+    match OPERATION_INDEXES[usize::from(of)] {
+        UNKNOWN_OPCODE => match of {
             opcode::SUCCESS | opcode::PONG | opcode::ERROR => Err(ErrorCode::UnexpectedOpcode),
             _ => Err(ErrorCode::BadOpcode),
         },

@@ -76,7 +76,7 @@ impl Cost {
     }
 
     /// Returns the processor time of the most expensive key of the class, in µs.
-    const fn dearest(self) -> u64 {
+    const fn work_max(self) -> u64 {
         match self {
             Self::Light => work(KeyType::P256, 0),
             Self::Medium => work(KeyType::P521, 0),
@@ -98,7 +98,7 @@ impl Cost {
     /// last job may exceed the limit by 230 µs (an Ed25519 message of 65,532 bytes).
     const fn slice_work_max(self) -> u64 {
         match self {
-            Self::Light => BATCH as u64 * self.dearest(),
+            Self::Light => BATCH as u64 * self.work_max(),
             Self::Medium | Self::Heavy => u64::MAX,
         }
     }
@@ -119,9 +119,9 @@ const NICE: i32 = 5;
 /// Bytes hashed in 1 µs. Ed25519 hashes its message twice (measured speed of SHA-512: 590 MB/s). Other schemes sign a digest.
 const BYTES_PER_US: u64 = 300;
 
-/// Returns the processor time in µs that is charged to the tenant for signing a message of `octets` bytes.
-const fn work(kind: KeyType, octets: usize) -> u64 {
-    let hashing = octets as u64 / BYTES_PER_US;
+/// Returns the processor time in µs that is charged to the tenant for signing a message of `bytes` bytes.
+const fn work(kind: KeyType, bytes: usize) -> u64 {
+    let hashing = bytes as u64 / BYTES_PER_US;
     hashing
         + match kind {
             KeyType::Ed25519 => 9,
@@ -407,7 +407,7 @@ impl<A> Lane<A> {
             batches,
             library,
             queue: Mutex::new(Queue {
-                jobs: FairQueue::new(cost.waiting_max(), cost.dearest()),
+                jobs: FairQueue::new(cost.waiting_max(), cost.work_max()),
                 batched: 0,
                 idle: threads,
                 closed: false,
@@ -768,9 +768,9 @@ mod tests {
         let lane = Lane::new(Cost::Light, 1, Batches::All, LIBRARY);
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let taken = |octets: usize| {
+        let taken = |bytes: usize| {
             for _ in 0..BATCH {
-                let input = vec![7_u8; octets].into_boxed_slice();
+                let input = vec![7_u8; bytes].into_boxed_slice();
                 let (key, scheme) = (key.clone(), Scheme::Ed25519);
                 assert!(
                     lane.put(Job { key, scheme, input, deadline, line: 0, responder: NoResponder }).is_ok()

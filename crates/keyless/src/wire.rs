@@ -266,13 +266,13 @@ impl<'a> MessageItems<'a> {
             tag::SKI => self.ski = data.try_into().ok().map(Ski),
             tag::SERVER_IP => self.server_ip = Some(address(tag, data)?),
             tag::CERTIFICATE_ID => self.certificate_id = Some(data),
-            tag::OPCODE => self.opcode = one(tag, data)?,
+            tag::OPCODE => self.opcode = single_byte(tag, data)?,
             tag::PAYLOAD => self.payload = data,
             tag::FUNCTION => self.function = Some(data),
             tag::EXTRA => self.extra = Some(data),
             tag::TRACE => self.trace = Some(data),
             tag::CONTEXT => self.context = Some(data),
-            tag::COMPLIANCE_REGION => self.compliance_region = one(tag, data)?,
+            tag::COMPLIANCE_REGION => self.compliance_region = single_byte(tag, data)?,
             tag::PADDING => {}
             _ => return Ok(false),
         }
@@ -362,7 +362,7 @@ fn put_address(out: &mut Vec<u8>, tag: u8, address: Option<IpAddr>) {
     }
 }
 
-fn one(tag: u8, data: &[u8]) -> Result<u8, Malformed> {
+fn single_byte(tag: u8, data: &[u8]) -> Result<u8, Malformed> {
     match data {
         [octet] => Ok(*octet),
         _ => Err(Malformed::Length { tag, length: data.len() }),

@@ -55,10 +55,10 @@ pub(crate) fn format_of(der: &[u8]) -> Result<Format, KeyError> {
     if der.len() > PRIVATE_KEY_BYTES_MAX {
         return Err(KeyError::Malformed(format!("{} bytes are too long for a private key", der.len())));
     }
-    shape(der).map_err(|error| KeyError::Malformed(error.to_string()))?
+    parse_format(der).map_err(|error| KeyError::Malformed(error.to_string()))?
 }
 
-fn shape(der: &[u8]) -> Result<Result<Format, KeyError>, DerError> {
+fn parse_format(der: &[u8]) -> Result<Result<Format, KeyError>, DerError> {
     let mut fields = Reader::new(der).sequence()?;
     if fields.peek() == Some(tag::SEQUENCE) {
         return Ok(Ok(Format::Encrypted));

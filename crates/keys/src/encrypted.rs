@@ -67,7 +67,7 @@ pub(crate) fn seal(pkcs8: &[u8], passphrase: &[u8]) -> Result<Vec<u8>, KeyError>
 /// Decrypts an EncryptedPrivateKeyInfo, and returns its PKCS#8.
 pub(crate) fn open(der: &[u8], passphrase: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let parts = Parts::read(der).map_err(|error| KeyError::Malformed(error.to_string()))??;
-    let mut key = Zeroizing::new(vec![0; parts.key_octets]);
+    let mut key = Zeroizing::new(vec![0; parts.key_len]);
     pbkdf2::derive(parts.prf, parts.rounds, parts.salt, passphrase, &mut key);
     let wrong = |_| KeyError::WrongPassphrase;
     let unbound = UnboundCipherKey::new(parts.cipher, &key).map_err(wrong)?;
@@ -86,7 +86,7 @@ struct Parts<'a> {
     rounds: NonZeroU32,
     salt: &'a [u8],
     cipher: &'static Algorithm,
-    key_octets: usize,
+    key_len: usize,
     iv: [u8; BLOCK],
     text: &'a [u8],
 }
@@ -116,10 +116,10 @@ impl<'a> Parts<'a> {
         let cipher = oid_text(encryption.expect(tag::OID)?.content);
         let iv = encryption.expect(tag::OCTET_STRING)?.content;
         let text = info.expect(tag::OCTET_STRING)?.content;
-        Ok(Self::judge(salt, rounds, &prf, &cipher, iv, text))
+        Ok(Self::from_identifiers(salt, rounds, &prf, &cipher, iv, text))
     }
 
-    fn judge(
+    fn from_identifiers(
         salt: &'a [u8],
         rounds: i64,
         prf: &str,
@@ -134,7 +134,7 @@ impl<'a> Parts<'a> {
             "1.2.840.113549.2.11" => pbkdf2::PBKDF2_HMAC_SHA512,
             other => return Err(KeyError::Unsupported(format!("the pseudo-random function {other}"))),
         };
-        let (cipher, key_octets): (&'static Algorithm, usize) = match cipher {
+        let (cipher, key_len): (&'static Algorithm, usize) = match cipher {
             "2.16.840.1.101.3.4.1.2" => (&AES_128, 16),
             "2.16.840.1.101.3.4.1.22" => (&AES_192, 24),
             "2.16.840.1.101.3.4.1.42" => (&AES_256, 32),
@@ -146,6 +146,6 @@ impl<'a> Parts<'a> {
             .ok_or_else(|| KeyError::Malformed(format!("the number of rounds is not 1 to {ROUNDS_MAX}")))?;
         let iv =
             iv.try_into().map_err(|_| KeyError::Malformed("the IV does not have 16 bytes".to_owned()))?;
-        Ok(Self { prf, rounds, salt, cipher, key_octets, iv, text })
+        Ok(Self { prf, rounds, salt, cipher, key_len, iv, text })
     }
 }

@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 
 /// Returns random bytes that are wiped when dropped.
 pub(crate) fn random<const N: usize>() -> Zeroizing<[u8; N]> {
-    let mut octets = Zeroizing::new([0; N]);
-    rand::fill(&mut *octets).expect("the operating system gives randomness");
-    octets
+    let mut bytes = Zeroizing::new([0; N]);
+    rand::fill(&mut *bytes).expect("the operating system gives randomness");
+    bytes
 }

@@ -102,7 +102,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
     }
 
     /// Returns the key itself if it is in this process. Its signatures need only CPU time and no remote call.
-    fn here(&self) -> Option<&PrivateKey> {
+    fn in_process_key(&self) -> Option<&PrivateKey> {
         None
     }
 }

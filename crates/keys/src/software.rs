@@ -139,15 +139,15 @@ impl PrivateKey {
     pub fn from_file(path: &Path) -> Result<Self, KeyFileError> {
         let limit = 2 * encoding::PRIVATE_KEY_BYTES_MAX;
         // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
-        let mut octets = Zeroizing::new(Vec::with_capacity(limit + 1));
-        std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut octets)?;
-        if octets.len() > limit {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(limit + 1));
+        std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > limit {
             return Err(KeyError::Malformed("the file is too long for a private key".to_owned()).into());
         }
         // DER starts with a SEQUENCE tag and its length, which are never the start of a PEM text.
-        match std::str::from_utf8(&octets) {
+        match std::str::from_utf8(&bytes) {
             Ok(text) if text.contains("-----BEGIN") => Ok(Self::from_pem(text)?),
-            _ => Ok(Self::from_der(&octets)?),
+            _ => Ok(Self::from_der(&bytes)?),
         }
     }
 
@@ -415,7 +415,7 @@ impl Pair {
     }
 
     fn pkcs8(&self) -> Option<Zeroizing<Vec<u8>>> {
-        let owned = |octets: &[u8]| Zeroizing::new(octets.to_vec());
+        let owned = |bytes: &[u8]| Zeroizing::new(bytes.to_vec());
         match self {
             Self::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).ok().map(|der| owned(der.as_ref())),
             Self::Ecdsa(pair) => pair.to_pkcs8v1().ok().map(|der| owned(der.as_ref())),

@@ -39,7 +39,7 @@ pub enum TicketError {
 /// Current and previous key for values that are valid for hours, such as session tickets.
 pub struct TicketKeys {
     life: Duration,
-    held: RwLock<Vec<Generation>>,
+    generations: RwLock<Vec<Generation>>,
 }
 
 struct Generation {
@@ -65,7 +65,7 @@ impl TicketKeys {
     /// Creates the keys. Each key seals for `life`, and opens for twice as long.
     #[must_use]
     pub fn new(life: Duration) -> Self {
-        Self { life, held: RwLock::default() }
+        Self { life, generations: RwLock::default() }
     }
 
     /// Seals a value with AES-256-GCM under the current key. [`Self::open`] needs the same `owner`.
@@ -77,11 +77,11 @@ impl TicketKeys {
             return sealed;
         }
         {
-            let mut held = self.held.write();
+            let mut generations = self.generations.write();
             // Another thread may have generated the key since the check.
-            if !held.first().is_some_and(|newest| newest.seals(now, self.life)) {
-                held.insert(0, Generation::new(now).ok_or(TicketError::Library)?);
-                held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
+            if !generations.first().is_some_and(|newest| newest.seals(now, self.life)) {
+                generations.insert(0, Generation::new(now).ok_or(TicketError::Library)?);
+                generations.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
             }
         }
         self.seal_with_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
@@ -94,8 +94,8 @@ impl TicketKeys {
         owner: &str,
         clear: &[u8],
     ) -> Option<Result<Vec<u8>, TicketError>> {
-        let held = self.held.read();
-        let newest = held.first().filter(|newest| newest.seals(now, self.life))?;
+        let generations = self.generations.read();
+        let newest = generations.first().filter(|newest| newest.seals(now, self.life))?;
         newest.seals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut sealed = Vec::with_capacity(clear.len() + OVERHEAD);
         sealed.extend_from_slice(&newest.id);
@@ -118,9 +118,9 @@ impl TicketKeys {
         }
         let (head, body) = sealed.split_at(ID + NONCE);
         let (id, nonce) = head.split_at(ID);
-        let held = self.held.read();
+        let generations = self.generations.read();
         let live = |key: &&Generation| now.saturating_duration_since(key.made) < self.life * 2;
-        let key = held.iter().filter(live).find(|key| key.id == id).ok_or(TicketError::Retired)?;
+        let key = generations.iter().filter(live).find(|key| key.id == id).ok_or(TicketError::Retired)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| TicketError::Forged)?;
         let mut clear = body.to_vec();
         let opened = key.key.open_in_place(nonce, bound(&key.id, owner), &mut clear);

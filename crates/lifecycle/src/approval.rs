@@ -2,8 +2,8 @@
 
 use authority::plan::{IssuancePlan, PlanDifference};
 use authority::quorum::Progress;
-use store::patience;
 pub use store::states::ApprovalState;
+use store::time_limits;
 use uuid::Uuid;
 
 use crate::job::JobId;
@@ -94,7 +94,7 @@ pub(crate) fn new_approval(job: &JobRow, reason: &str, life_us: i64, now_us: i64
         reason: reason.to_owned(),
         requested_by: job.requested_by.clone(),
         requested_at_us: now_us,
-        expires_at_us: now_us + patience::approval_timeout_us(life_us),
+        expires_at_us: now_us + time_limits::approval_timeout_us(life_us),
         decided_by: None,
         decided_at_us: None,
         note: None,

@@ -86,7 +86,7 @@ pub enum BadClaim {
 impl Claim {
     /// Fills missing fields of the claim from an ownership rule, and returns the rule's tags. Owner and team belong together: if
     /// the claim has one of them, the rule supplies neither.
-    pub(crate) fn filled(&mut self, by: &Assignment) -> BTreeMap<String, String> {
+    pub(crate) fn fill_from(&mut self, by: &Assignment) -> BTreeMap<String, String> {
         if self.owner.is_none() && self.team.is_none() {
             self.owner.clone_from(&by.owner);
             self.team.clone_from(&by.team);

@@ -11,7 +11,7 @@ use x509::{DistinguishedName, GeneralName};
 use crate::managed::ManagedCertificate;
 
 /// Timeout for signing a CSR.
-const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const SIGN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Returns a CSR for these names, signed with the key.
 pub(crate) async fn signed_csr(
@@ -29,12 +29,12 @@ pub(crate) async fn signed_csr(
     }
     let tbs = csr::tbs(&subject.der, signer.spki(), &extensions, None);
     let signature =
-        signer.sign(&tbs, Instant::now() + SIGN_PATIENCE).await.map_err(|error| error.to_string())?;
+        signer.sign(&tbs, Instant::now() + SIGN_TIMEOUT).await.map_err(|error| error.to_string())?;
     Ok(signed(&tbs, &signer.algorithm(), &signature))
 }
 
 /// Returns whether a CSR requests exactly these names.
-pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
+pub(crate) fn requests_names(csr: &[u8], names: &[GeneralName]) -> bool {
     let Ok(request) = CertificateRequest::parse(csr) else { return false };
     let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     texts(&request.names()) == texts(names)
@@ -44,7 +44,7 @@ pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
 pub(crate) fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
     let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
     request.verify().map_err(|error| format!("the CSR has no valid proof of possession: {error}"))?;
-    if !asks_for(csr, &certificate.names) {
+    if !requests_names(csr, &certificate.names) {
         return Err("the CSR requests other names".to_owned());
     }
     match KeyType::of(&request.public_key) {

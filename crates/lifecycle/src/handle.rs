@@ -28,11 +28,11 @@ pub struct LifecycleOptions {
     /// Interval between scheduler ticks. A request for work starts a tick immediately.
     pub tick: Duration,
     /// Timeout of an order at an issuer.
-    pub order_patience: Duration,
+    pub order_timeout: Duration,
     /// Time for which cached policies are valid. Changes that this process makes take effect immediately.
     pub cache_lifetime: Duration,
     /// Time for which runs may continue after a shutdown request. Another process takes over the remaining runs.
-    pub stop_patience: Duration,
+    pub stop_grace: Duration,
 }
 
 impl Default for LifecycleOptions {
@@ -40,9 +40,9 @@ impl Default for LifecycleOptions {
         Self {
             runs_max: 256,
             tick: Duration::from_secs(5),
-            order_patience: Duration::from_secs(600),
+            order_timeout: Duration::from_secs(600),
             cache_lifetime: Duration::from_secs(5),
-            stop_patience: Duration::from_secs(10),
+            stop_grace: Duration::from_secs(10),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) struct ProcessState {
     pub(crate) keystore: KeyStore,
     pub(crate) clock: Clock,
     pub(crate) issuers: Arc<dyn IssuerSource>,
-    pub(crate) own: Arc<dyn InternalAuthority>,
+    pub(crate) internal_ca: Arc<dyn InternalAuthority>,
     /// Directory of the objects that each team owns.
     pub(crate) teams: TeamDirectory,
     pub(crate) options: LifecycleOptions,
@@ -79,17 +79,17 @@ pub(crate) struct ProcessState {
     /// Clock at the last tick, in µs since 1970. Used to detect a clock that was set back.
     pub(crate) last_tick_us: Mutex<i64>,
     /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.
-    pub(crate) approvals_looked_at: Mutex<i64>,
+    pub(crate) approvals_cursor: Mutex<i64>,
     /// Position of the check of served versions. First value: row id of the last checked certificate; 0 starts from the beginning.
     /// Second value: time in µs since 1970, from which scan results are still to be read.
-    pub(crate) served_looked_at: Mutex<(i64, i64)>,
+    pub(crate) served_cursor: Mutex<(i64, i64)>,
 }
 
 /// Number of runs of one issuer in this process, and the time until which no new run starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) running: usize,
-    pub(crate) rest_until_us: i64,
+    pub(crate) paused_until_us: i64,
 }
 
 impl Lifecycle {

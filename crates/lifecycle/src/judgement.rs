@@ -54,7 +54,7 @@ pub struct LiftsApproval(pub(crate) String);
 
 impl Judgement {
     /// Rejects a change after which a certificate would no longer need approval.
-    pub(crate) fn check_stays(&self, after: &Self) -> Result<(), LiftsApproval> {
+    pub(crate) fn check_approval_kept(&self, after: &Self) -> Result<(), LiftsApproval> {
         match (&self.approval, &after.approval) {
             (Some(reason), None) => Err(LiftsApproval(reason.clone())),
             _ => Ok(()),

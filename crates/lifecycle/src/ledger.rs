@@ -11,9 +11,9 @@ use store::{AuditEvent, NewEvent, Store, StoreError, Tx, new_event};
 use uuid::Uuid;
 
 use crate::job::JobState;
-use crate::managed::{INTERNAL_ISSUER, standing};
+use crate::managed::{INTERNAL_ISSUER, version_status};
 use crate::spans::PendingSpans;
-use crate::state::{Current, Effect, Illegal, Input, State, step};
+use crate::state::{Current, Effect, IllegalTransition, Input, State, step};
 use crate::tables::approvals::{
     ApprovalRow, clear_plan_changes, insert_approvals, note_plan_changes, void_approvals, withdraw_approvals,
 };
@@ -24,7 +24,7 @@ use crate::tables::managed::{
     GroupChanges, ManagedRow, ManagedTotal, adjust_managed_groups, adjust_managed_totals, move_managed,
     update_managed,
 };
-use crate::transition::{Transition, described};
+use crate::transition::{Transition, event_certificate};
 
 /// Maximum attempts of a transaction that conflicts with others.
 const ATTEMPTS_MAX: u32 = 12;
@@ -76,7 +76,7 @@ impl Entry {
     }
 
     pub(crate) fn current(&self) -> Current {
-        standing(self.row.fingerprint.is_some(), self.row.revoked)
+        version_status(self.row.fingerprint.is_some(), self.row.revoked)
     }
 }
 
@@ -112,13 +112,17 @@ impl Ledger {
     }
 
     /// Applies a state transition to a certificate, with its audit row and event. The caller must carry out the returned effects.
-    pub(crate) fn step(&mut self, entry: &mut Entry, transition: Transition) -> Result<Vec<Effect>, Illegal> {
+    pub(crate) fn step(
+        &mut self,
+        entry: &mut Entry,
+        transition: Transition,
+    ) -> Result<Vec<Effect>, IllegalTransition> {
         let (state, input) = (entry.row.state, transition.input());
         let (next, effects) = step(state, input)?;
         entry.row.state = next;
         self.count_transition(entry, &transition);
         let mut details = transition.details();
-        if let Some(event) = transition.event(described(&entry.row)) {
+        if let Some(event) = transition.event(event_certificate(&entry.row)) {
             self.announce(&entry.row, &event);
         }
         if let Json::Object(fields) = &mut details {
@@ -160,7 +164,7 @@ impl Ledger {
         action: &'static str,
         details: Json,
     ) {
-        self.spans.know(row);
+        self.spans.add_subject(row);
         self.audit.push(AuditEvent {
             at_us: self.at_us,
             actor: actor.unwrap_or(&self.actor).to_owned(),
@@ -184,7 +188,7 @@ impl Ledger {
 
     /// Adds the new row of a certificate. The caller must call this method once for each certificate.
     pub(crate) fn put(&mut self, mut entry: Entry) {
-        self.spans.know(&entry.row);
+        self.spans.add_subject(&entry.row);
         if entry.was == entry.row {
             return;
         }
@@ -253,7 +257,7 @@ impl Ledger {
         self.plans_issued.push(certificate);
     }
 
-    pub(crate) fn ask(&mut self, approval: ApprovalRow) {
+    pub(crate) fn request_approval(&mut self, approval: ApprovalRow) {
         self.approvals.push(approval);
     }
 
@@ -278,7 +282,7 @@ impl Ledger {
             if !self.changes.is_empty() {
                 let changed = change_jobs(tx, &self.changes).await?.len();
                 if changed != self.changes.len() {
-                    return Err(lost("a run"));
+                    return Err(conflict_error("a run"));
                 }
             }
             let (moved, changed): (Vec<_>, Vec<_>) =
@@ -290,7 +294,7 @@ impl Ledger {
             if move_managed(tx, &moved).await? != moved.len()
                 || update_managed(tx, &changed).await? != changed.len()
             {
-                return Err(lost("a certificate"));
+                return Err(conflict_error("a certificate"));
             }
             if !self.void.is_empty() {
                 void_approvals(tx, self.void, self.at_us).await?;
@@ -330,7 +334,7 @@ fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
 }
 
 /// Returns the error of a transaction whose data was changed by a concurrent transaction.
-pub(crate) fn lost(what: &'static str) -> StoreError {
+pub(crate) fn conflict_error(what: &'static str) -> StoreError {
     StoreError::Busy { source: format!("{what} was changed by another request").into() }
 }
 
@@ -377,7 +381,7 @@ where
 }
 
 /// Helps the compiler to infer the closure type of a transaction. Returns `work` unchanged.
-pub(crate) fn on<T, W>(work: W) -> W
+pub(crate) fn transaction<T, W>(work: W) -> W
 where
     W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
 {

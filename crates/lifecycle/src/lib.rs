@@ -43,8 +43,8 @@ pub use handle::{Lifecycle, LifecycleOptions};
 pub use judgement::LiftsApproval;
 pub use requests::{
     ApprovalError, BulkError, BulkReport, CertificatePage, ChangePreview, ClaimError, Counts, CsrError,
-    DismissError, DueRuns, ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX,
-    JobError, JobPage, MoveError, NOTE_BYTES_MAX, NotApproved, OwnerFilter, PASSWORD_BYTES_MIN,
+    DismissError, DueRuns, ExportError, ExportFormat, Exported, FOUND_READ_MAX, FoundEndpoint, IDS_MAX,
+    JobError, JobPage, LifecycleActionError, NOTE_BYTES_MAX, NotApproved, OwnerFilter, PASSWORD_BYTES_MIN,
     PersonChangeError, PersonRecord, PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign,
     RevokeRequest, SchedulerStatus, Selection, UpdateError, VersionPage, ViolationRecord,
 };

@@ -31,15 +31,15 @@ impl Lifecycle {
         clock: Clock,
         options: LifecycleOptions,
     ) -> Self {
-        let own = Arc::new(LocalAuthority::new(authority, store.clone()));
-        Self::open_with(store, own, Arc::new(issuers), keystore, clock, options)
+        let internal_ca = Arc::new(LocalAuthority::new(authority, store.clone()));
+        Self::open_with(store, internal_ca, Arc::new(issuers), keystore, clock, options)
     }
 
     /// Like [`Lifecycle::open`], with other implementations of the internal CA and of the issuers.
     #[must_use]
     pub fn open_with(
         store: Store,
-        own: Arc<dyn InternalAuthority>,
+        internal_ca: Arc<dyn InternalAuthority>,
         issuers: Arc<dyn IssuerSource>,
         keystore: KeyStore,
         clock: Clock,
@@ -49,12 +49,12 @@ impl Lifecycle {
             creating: batcher(store.clone(), clock.clone()),
             finishing: new_finish_batcher(inner.clone()),
             policies: PolicyCache::new(options.cache_lifetime),
-            teams: own.teams().unwrap_or_else(|| TeamDirectory::new(store.clone())),
+            teams: internal_ca.teams().unwrap_or_else(|| TeamDirectory::new(store.clone())),
             store,
             keystore,
             clock,
             issuers,
-            own,
+            internal_ca,
             options,
             node: Uuid::new_v4(),
             wake: Notify::new(),
@@ -63,8 +63,8 @@ impl Lifecycle {
             at_work: ActiveRuns::default(),
             figures: Figures::default(),
             last_tick_us: Mutex::new(i64::MIN),
-            approvals_looked_at: Mutex::new(0),
-            served_looked_at: Mutex::new((0, 0)),
+            approvals_cursor: Mutex::new(0),
+            served_cursor: Mutex::new((0, 0)),
         });
         Self { inner: inner.into() }
     }

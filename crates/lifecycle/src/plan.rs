@@ -27,7 +27,7 @@ use crate::tables::managed::ManagedRow;
 use crate::transition::{Transition, run_from_job};
 
 /// Error text of a run that was voided because its plan changed.
-const VOIDED: &str =
+const VOIDED_ERROR: &str =
     "the plan changed after the approval was requested: the next run requests approval again";
 
 /// Stored data from which plans are computed: profiles, issuers, targets and CAs. Read in one transaction.
@@ -41,7 +41,7 @@ pub(crate) struct PlanFacts {
     /// CA of each profile: the CA that the profile names, or else the default CA. No entry if this CA does not exist.
     cas: HashMap<String, String>,
     /// For each issuer entry of type `internal`: the CA that the entry names. `None`: the default CA of the profile.
-    inside: HashMap<String, Option<String>>,
+    internal_cas: HashMap<String, Option<String>>,
 }
 
 /// Returns `Some` for an issuer configuration of type `internal`, with the CA that the configuration names, if any. Returns `None`
@@ -100,7 +100,7 @@ impl PlanFacts {
         Ok(Self {
             approvals: profiles.iter().filter_map(approvals).collect(),
             cas: profiles.iter().filter_map(of_profile).collect(),
-            inside: issuers.iter().filter_map(named).collect(),
+            internal_cas: issuers.iter().filter_map(named).collect(),
             profiles: versions(profiles),
             issuers: versions(issuers),
             targets: versions(plan_targets(tx, targets).await?),
@@ -111,7 +111,7 @@ impl PlanFacts {
     fn ca(&self, certificate: &ManagedCertificate) -> Option<String> {
         let named = match certificate.issuer.as_str() {
             INTERNAL_ISSUER => None,
-            issuer => self.inside.get(issuer)?.clone(),
+            issuer => self.internal_cas.get(issuer)?.clone(),
         };
         named.or_else(|| self.cas.get(&certificate.profile).cloned())
     }
@@ -267,7 +267,7 @@ pub(crate) fn void(
         ledger.plan_changed(entry.row.id, actor);
     }
     ledger.plan_changed(entry.row.id, &job.requested_by);
-    ledger.end(job.clone(), JobState::Cancelled, Some(VOIDED.to_owned()));
+    ledger.end(job.clone(), JobState::Cancelled, Some(VOIDED_ERROR.to_owned()));
     let now_us = ledger.at_us();
     let mut next = run_now(&entry.row, "changed", &job.requested_by, now_us);
     next.approval = Consent::Needed;

@@ -132,7 +132,7 @@ pub enum PolicyRequirement {
 impl PolicyRequirement {
     /// Returns the identifier of this rule in violations, such as `key_types`.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn rule_id(&self) -> &'static str {
         match self {
             Self::AllowedIssuers { .. } => "allowed_issuers",
             Self::AllowedDomains { .. } => "allowed_domains",
@@ -191,7 +191,7 @@ impl Policy {
         if self.rules.len() > RULES_MAX {
             return Err(BadPolicy::TooManyRules);
         }
-        let mut met = Vec::with_capacity(self.rules.len());
+        let mut seen = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
             let entries = match &rule.demand {
                 PolicyRequirement::AllowedIssuers { issuers: list }
@@ -203,11 +203,11 @@ impl Policy {
             if entries > ENTRIES_MAX {
                 return Err(BadPolicy::TooManyEntries);
             }
-            let word = rule.demand.word();
-            if met.contains(&word) {
-                return Err(BadPolicy::Twice(word));
+            let rule_id = rule.demand.rule_id();
+            if seen.contains(&rule_id) {
+                return Err(BadPolicy::Twice(rule_id));
             }
-            met.push(word);
+            seen.push(rule_id);
         }
         if let Some(renewal) = &self.renewal {
             renewal.check()?;
@@ -298,10 +298,10 @@ impl PolicySet {
         let mut found = Vec::new();
         for (name, policy) in self.applicable_policies(of) {
             for rule in &policy.rules {
-                if let Some(message) = broken(&rule.demand, of, renewal) {
+                if let Some(message) = violation_text(&rule.demand, of, renewal) {
                     found.push(Violation {
                         policy: name.clone(),
-                        rule: rule.demand.word(),
+                        rule: rule.demand.rule_id(),
                         severity: rule.severity,
                         message,
                         enforced: policy.enforcement == Enforcement::Enforced,
@@ -314,14 +314,18 @@ impl PolicySet {
 }
 
 /// Returns the error text if the certificate does not meet the demand.
-fn broken(demand: &PolicyRequirement, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
+fn violation_text(
+    demand: &PolicyRequirement,
+    of: &ManagedCertificate,
+    renewal: &RenewalRule,
+) -> Option<String> {
     let lacks = |there: bool, what: &str| (!there).then(|| format!("the certificate has no {what}"));
     match demand {
         PolicyRequirement::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
             .then(|| format!("the issuer {} is not among {}", of.issuer, issuers.join(", "))),
         PolicyRequirement::AllowedDomains { domains } => {
             let strange: Vec<&str> =
-                dns_names(of).filter(|name| !domains.iter().any(|d| under(name, d))).collect();
+                dns_names(of).filter(|name| !domains.iter().any(|d| is_in_domain(name, d))).collect();
             (!strange.is_empty())
                 .then(|| format!("{} is not under {}", strange.join(", "), domains.join(", ")))
         }
@@ -375,7 +379,7 @@ fn dns_names(of: &ManagedCertificate) -> impl Iterator<Item = &str> {
 }
 
 /// Returns whether a DNS name equals a domain or is a subdomain of it. A wildcard is treated as its parent domain.
-fn under(name: &str, domain: &str) -> bool {
+fn is_in_domain(name: &str, domain: &str) -> bool {
     let domain = domain.trim_start_matches("*.").trim_start_matches('.').trim_end_matches('.');
     let name = name.trim_start_matches("*.");
     name.eq_ignore_ascii_case(domain)
@@ -413,7 +417,7 @@ mod tests {
     }
 
     fn message(demand: PolicyRequirement, of: &ManagedCertificate) -> Option<String> {
-        broken(&demand, of, &RenewalRule::default())
+        violation_text(&demand, of, &RenewalRule::default())
     }
 
     #[test]
@@ -488,11 +492,12 @@ mod tests {
         let by_hand = certificate(|r| r.options.auto_renew = false);
         let set = PolicySet::default();
         let rule = set.renewal_rule(&by_hand, None);
-        assert!(broken(&PolicyRequirement::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
+        assert!(violation_text(&PolicyRequirement::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
         // The renewal of a lifetime of 30 days starts after a quarter of it, even with a lead of 30 days.
         let rule = RenewalRule { renew_before: Lead::Days(30), ..RenewalRule::default() };
         assert_eq!(
-            broken(&PolicyRequirement::RenewalLead { seconds: 29 * DAY }, &living(30), &rule).as_deref(),
+            violation_text(&PolicyRequirement::RenewalLead { seconds: 29 * DAY }, &living(30), &rule)
+                .as_deref(),
             Some("renewal starts 1944000 s before expiry, less than 2505600 s")
         );
     }
@@ -508,7 +513,7 @@ mod tests {
             ("org", "example.org", false),
             ("example.org.evil", "example.org", false),
         ] {
-            assert_eq!(under(name, domain), is, "{name} {domain}");
+            assert_eq!(is_in_domain(name, domain), is, "{name} {domain}");
         }
     }
 

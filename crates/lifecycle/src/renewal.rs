@@ -10,7 +10,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
-use store::patience;
+use store::time_limits;
 use uuid::Uuid;
 
 /// Default fraction of the lifetime after which a certificate is renewed. One third remains, as is commonly recommended.
@@ -64,16 +64,16 @@ pub enum Lead {
 }
 
 impl Lead {
-    /// Returns the lead for a lifetime of `life_us`, both in µs: at least [`patience::min_lead_us`], at most [`LEAD_FRACTION_MAX`] of
+    /// Returns the lead for a lifetime of `life_us`, both in µs: at least [`time_limits::min_lead_us`], at most [`LEAD_FRACTION_MAX`] of
     /// the lifetime.
     pub(crate) fn within_us(self, life_us: i64) -> i64 {
         let configured = match self {
             Self::Days(days) => i64::from(days) * 86_400 * SECOND_US,
             Self::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
-            Self::Fraction(fraction) => share(life_us, fraction.clamp(0.0, 1.0)),
+            Self::Fraction(fraction) => fraction_of(life_us, fraction.clamp(0.0, 1.0)),
         };
-        let least = patience::min_lead_us(life_us);
-        configured.clamp(least, share(life_us, LEAD_FRACTION_MAX).max(least))
+        let least = time_limits::min_lead_us(life_us);
+        configured.clamp(least, fraction_of(life_us, LEAD_FRACTION_MAX).max(least))
     }
 }
 
@@ -210,7 +210,7 @@ pub fn due(
     let wanted = match suggested {
         // A time chosen by hash is as good as a random time (RFC 9773 section 4.2), and does not change between calls.
         Some(window) => Due {
-            at_us: window.start_us + share(window.end_us - window.start_us, position(id)),
+            at_us: window.start_us + fraction_of(window.end_us - window.start_us, position(id)),
             because: RenewalReason::Issuer,
         },
         None => Due { at_us: renewal_due_by_lead(id, life, rule.renew_before), because: RenewalReason::Lead },
@@ -220,12 +220,12 @@ pub fn due(
 
 fn renewal_due_by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
     let length = life.length_us();
-    let spread = share(share(length, SPREAD_FRACTION), position(id));
+    let spread = fraction_of(fraction_of(length, SPREAD_FRACTION), position(id));
     life.not_after_us - lead.within_us(length) - spread
 }
 
 /// Returns the fraction `part` (0 to 1) of `whole`.
-fn share(whole: i64, part: f64) -> i64 {
+fn fraction_of(whole: i64, part: f64) -> i64 {
     (whole as f64 * part) as i64
 }
 
@@ -246,7 +246,7 @@ fn move_into_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> D
     if windows.is_empty() {
         return wanted;
     }
-    let margin = patience::window_margin_us(life.length_us());
+    let margin = time_limits::window_margin_us(life.length_us());
     match next_open(windows, wanted.at_us) {
         Some(open) if open == wanted.at_us => wanted,
         Some(open) if open <= life.not_after_us - margin => {
@@ -387,7 +387,7 @@ mod tests {
         // A lead of 30 days on a 6-day certificate: limited to three quarters of the lifetime, plus the spread.
         assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
         // A lead of zero still renews some minutes before expiry.
-        assert!(left(DAY, &days(0)) >= patience::min_lead_us(DAY));
+        assert!(left(DAY, &days(0)) >= time_limits::min_lead_us(DAY));
         // A certificate with a lifetime of ten minutes is renewed in the middle.
         let short = left(10 * 60 * SECOND_US, &days(0));
         assert!((300 * SECOND_US..=330 * SECOND_US).contains(&short), "{short}");
@@ -397,12 +397,12 @@ mod tests {
     fn renewals_of_a_batch_are_spread_evenly() {
         let length = 90 * DAY;
         let rule = RenewalRule::default();
-        let latest = START + share(length, FRACTION_DEFAULT);
+        let latest = START + fraction_of(length, FRACTION_DEFAULT);
         let mut tenths = [0; 10];
         for number in 0..10_000_u128 {
             // Consecutive ids, such as UUIDv7 values created in the same millisecond.
             let early = latest - at((0x0193_0000_0000_7000_8000_u128 << 48) + number, life(length), &rule);
-            let tenth = early * 10 / (share(length, SPREAD_FRACTION) + 2 * SECOND_US);
+            let tenth = early * 10 / (fraction_of(length, SPREAD_FRACTION) + 2 * SECOND_US);
             tenths[usize::try_from(tenth).unwrap()] += 1;
         }
         assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");

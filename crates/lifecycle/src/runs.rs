@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use store::patience;
+use store::time_limits;
 use uuid::Uuid;
 
 use crate::job::{Consent, JobId, JobKind, JobState};
@@ -38,7 +38,7 @@ impl Planner {
         if !rule.auto_renew {
             return None;
         }
-        let at = now_us + patience::retry_delay_us(row.life_us(), row.left_us(now_us));
+        let at = now_us + time_limits::retry_delay_us(row.life_us(), row.left_us(now_us));
         let open = next_open(&rule.windows, at).filter(|open| *open < row.not_after_us);
         Some(open.unwrap_or(at))
     }
@@ -65,7 +65,7 @@ pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Conse
         reason: reason.to_owned(),
         requested_by: "system:renewal".to_owned(),
         next_attempt_at_us: at_us,
-        deadline_at_us: at_us.saturating_add(patience::run_timeout_us(row.life_us())),
+        deadline_at_us: at_us.saturating_add(time_limits::run_timeout_us(row.life_us())),
         detail: None,
         created_at_us: now_us,
     }
@@ -85,7 +85,7 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
         reason: reason.to_owned(),
         requested_by: actor.to_owned(),
         next_attempt_at_us: now_us,
-        deadline_at_us: now_us + patience::run_timeout_us(row.life_us()),
+        deadline_at_us: now_us + time_limits::run_timeout_us(row.life_us()),
         detail: None,
         created_at_us: now_us,
     }
@@ -97,12 +97,18 @@ pub(crate) fn open_run(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Op
 }
 
 /// Starts a waiting run immediately.
-pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason: &str, actor: &str) {
+pub(crate) fn start_immediately(
+    ledger: &mut Ledger,
+    row: &ManagedRow,
+    job: &JobRow,
+    reason: &str,
+    actor: &str,
+) {
     // The original requester still must not approve the run, although another person now requests it.
     ledger.plan_changed(job.certificate, &job.requested_by);
     let mut to = job.clone();
     to.next_attempt_at_us = ledger.at_us();
-    to.deadline_at_us = ledger.at_us() + patience::run_timeout_us(row.life_us());
+    to.deadline_at_us = ledger.at_us() + time_limits::run_timeout_us(row.life_us());
     to.reason = reason.to_owned();
     to.requested_by = actor.to_owned();
     ledger.change(job.clone(), to);
@@ -119,7 +125,7 @@ pub(crate) fn plan(
     suggested: Option<SuggestedRenewalWindow>,
 ) {
     let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };
-    let good = certificate.standing() == Current::Good && certificate.state != State::Archived;
+    let good = certificate.version_status() == Current::Good && certificate.state != State::Archived;
     let wanted = if good { due(certificate.id, life, &judged.rule, suggested) } else { None };
     match run {
         None => {
@@ -168,8 +174,8 @@ pub(crate) fn plan(
 /// Returns the pause before the next attempt for a certificate with this lifetime, in µs. It doubles with each attempt and varies
 /// by up to a quarter for each run, so that runs that failed together are not retried together.
 pub(crate) fn backoff(job: &JobRow, life_us: i64) -> i64 {
-    let doubled = patience::initial_backoff_us(life_us) << (job.attempts.clamp(1, 20) - 1).min(7);
-    let bounded = doubled.min(patience::max_backoff_us(life_us));
+    let doubled = time_limits::initial_backoff_us(life_us) << (job.attempts.clamp(1, 20) - 1).min(7);
+    let bounded = doubled.min(time_limits::max_backoff_us(life_us));
     let share = (job.id.wrapping_mul(0x9e37) & 0xff) as f64 / 255.0;
     (bounded as f64 * (0.75 + 0.5 * share)) as i64
 }
@@ -197,7 +203,7 @@ pub(crate) fn deployment(
         reason: "issued".to_owned(),
         requested_by: "system:scheduler".to_owned(),
         next_attempt_at_us: now_us,
-        deadline_at_us: now_us + patience::run_timeout_us(row.life_us()),
+        deadline_at_us: now_us + time_limits::run_timeout_us(row.life_us()),
         detail: Some(detail.to_string()),
         created_at_us: now_us,
     }

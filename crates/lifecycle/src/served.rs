@@ -3,14 +3,14 @@
 //! A version counts as served after one of these observations: an agent deployed it, an agent found it after a failure, or a scan
 //! saw it. Of several served versions, the one that expires first is stored, because clients fail when it expires.
 //!
-//! An observation is valid for [`patience::observation_max_age_us`], unless a later deployment of the newest version replaces it.
+//! An observation is valid for [`time_limits::observation_max_age_us`], unless a later deployment of the newest version replaces it.
 //! An observation of an endpoint that no watch scans again is valid only until a newer version is issued. Without any observation,
 //! no version is verified.
 
 use std::collections::HashMap;
 
 use events::{CertificateServed, Event};
-use store::patience;
+use store::time_limits;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint};
@@ -21,7 +21,7 @@ use crate::state::State;
 use crate::tables::managed::{
     DeployedVersion, ManagedRow, ObservedVersion, ServedFacts, deployed_versions, observed_versions,
 };
-use crate::transition::described;
+use crate::transition::event_certificate;
 
 /// Observations by agents and scans, by row id of the certificate.
 #[derive(Default)]
@@ -49,8 +49,8 @@ impl Verified {
         let deployed = self.deployed.get(&row.id).map_or(&[][..], Vec::as_slice);
         let everywhere = deployed.len() == targets(row).len() && deployed.iter().all(|one| one.newest);
         let replaced_us = deployed.iter().map(|one| one.at_us).max().filter(|_| everywhere);
-        let from_us =
-            (now_us - patience::observation_max_age_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
+        let from_us = (now_us - time_limits::observation_max_age_us(row.life_us()))
+            .max(replaced_us.unwrap_or(i64::MIN));
         let observed = self.observed.get(&row.id).into_iter().flatten();
         // An endpoint that is not scanned again does not show which version it has served since the newest version was issued.
         let is_fresh =
@@ -80,7 +80,8 @@ impl Verified {
         }
         row.served = served;
         let fingerprint = served.map(|served| Fingerprint::from_bytes(served.fingerprint));
-        let event = Event::CertificateServed(CertificateServed { certificate: described(row), fingerprint });
+        let event =
+            Event::CertificateServed(CertificateServed { certificate: event_certificate(row), fingerprint });
         ledger.announce(&entry.row, &event);
     }
 }

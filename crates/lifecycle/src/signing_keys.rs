@@ -91,29 +91,29 @@ impl SigningKeys {
     #[crate::boxed]
     pub async fn refresh(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
-        let mut look = if is_due { self.walk().await? } else { self.load_new_keys().await? };
-        if look.keys.is_some() {
+        let mut update = if is_due { self.walk().await? } else { self.load_new_keys().await? };
+        if update.keys.is_some() {
             let named =
                 |row: &SigningKeyRow| Some((row.certificate.clone(), self.open.get(&row.key)?.clone()));
-            look.keys = Some(self.rows.iter().filter_map(named).collect());
+            update.keys = Some(self.rows.iter().filter_map(named).collect());
         }
-        Ok(look)
+        Ok(update)
     }
 
     async fn walk(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         // Read before the complete load, so that the next call finds versions added meanwhile.
         let newest = tables::Managed::of(&self.store).newest_version().await?;
         let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
-        let look = self.take(rows, true).await?;
+        let update = self.take(rows, true).await?;
         (self.newest, self.walked) = (newest, Some(Instant::now()));
-        Ok(look)
+        Ok(update)
     }
 
     async fn load_new_keys(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let (rows, newest) = self.after(SigningKeysBy::Version, self.newest, self.rows.clone()).await?;
-        let look = self.take(rows, false).await?;
+        let update = self.take(rows, false).await?;
         self.newest = newest;
-        Ok(look)
+        Ok(update)
     }
 
     /// Appends all rows with an id above `after` to the given rows. Returns the id of the last row.
@@ -159,9 +159,9 @@ impl SigningKeys {
         self.open.extend(opened);
         self.open.retain(|id, _| ids.contains(id));
         broken.retain(|(id, _)| !self.broken.contains(id));
-        let told: HashSet<KeyId> = broken.iter().map(|(id, _)| *id).collect();
+        let reported: HashSet<KeyId> = broken.iter().map(|(id, _)| *id).collect();
         self.broken.retain(|id| ids.contains(id) && !self.open.contains_key(id));
-        self.broken.extend(told);
+        self.broken.extend(reported);
         Ok(SigningKeysUpdate { keys: is_other.then(Vec::new), broken })
     }
 }

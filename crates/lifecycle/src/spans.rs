@@ -24,7 +24,7 @@ pub(crate) fn run(certificate: Uuid, job: JobId) -> TraceParent {
 }
 
 /// The ID and the name of a certificate, for the attributes of its spans.
-struct Described {
+struct SpanSubject {
     certificate: Uuid,
     name: String,
 }
@@ -32,7 +32,7 @@ struct Described {
 /// The spans of a transaction. They are created after its writes.
 #[derive(Default)]
 pub(crate) struct PendingSpans {
-    known: HashMap<i64, Described>,
+    known: HashMap<i64, SpanSubject>,
     /// Row id of the certificate, and its span. The parent is the run that the transaction ends; without such a run, the root.
     steps: Vec<(i64, Span)>,
     roots: Vec<Span>,
@@ -40,10 +40,10 @@ pub(crate) struct PendingSpans {
 
 impl PendingSpans {
     /// Records the ID and the name of a certificate that the transaction may change.
-    pub(crate) fn know(&mut self, row: &ManagedRow) {
+    pub(crate) fn add_subject(&mut self, row: &ManagedRow) {
         if telemetry::spans::is_installed() {
-            let described = || Described { certificate: row.uuid, name: row.name.clone() };
-            self.known.entry(row.id).or_insert_with(described);
+            let subject = || SpanSubject { certificate: row.uuid, name: row.name.clone() };
+            self.known.entry(row.id).or_insert_with(subject);
         }
     }
 
@@ -95,7 +95,7 @@ impl PendingSpans {
 }
 
 /// Returns the span of a run that has ended, from its first attempt. `None` for an unsuccessful run without any attempt.
-fn of_run(job: &JobRow, of: &Described) -> Option<Span> {
+fn of_run(job: &JobRow, of: &SpanSubject) -> Option<Span> {
     let began_us = match (job.started_at_us, job.state) {
         (Some(at_us), _) => at_us,
         (None, JobState::Done) => job.created_at_us,

@@ -35,7 +35,7 @@ pub enum Input {
     /// The issuer delivered the certificate.
     Issued {
         /// Whether there are targets to deploy to.
-        deploys: bool,
+        has_targets: bool,
     },
     /// Every target has the new version.
     Deployed,
@@ -71,7 +71,7 @@ pub enum Effect {
 /// Error for an input that is not legal in the current state of the certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a certificate that is {} cannot be {input}", state.name().replace('_', " "))]
-pub struct Illegal {
+pub struct IllegalTransition {
     /// State before the transition.
     pub state: State,
     /// The input, which is not legal in this state.
@@ -81,8 +81,8 @@ pub struct Illegal {
 /// Returns the transition from `state` by `input`.
 ///
 /// # Errors
-/// [`Illegal`] if the transition does not exist; nothing changes then.
-pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal> {
+/// [`IllegalTransition`] if the transition does not exist; nothing changes then.
+pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), IllegalTransition> {
     use Effect::{AskApproval, Deploy, EndRun, Schedule, Unschedule};
     use State::{
         Active, Archived, AwaitingApproval, AwaitingCsr, Deploying, Failed, Issuing, Pending, Revoked,
@@ -90,21 +90,21 @@ pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal>
     let resting = matches!(state, Pending | Active | Failed | Revoked | Deploying);
     let (next, effects) = match (state, input) {
         (_, Input::ApprovalNeeded) if resting => (AwaitingApproval, vec![AskApproval]),
-        (AwaitingApproval, Input::Approved(current)) => (rest(current), vec![]),
-        (AwaitingApproval, Input::Rejected(current)) => (rest(current), vec![EndRun, Schedule]),
+        (AwaitingApproval, Input::Approved(current)) => (state_without_run(current), vec![]),
+        (AwaitingApproval, Input::Rejected(current)) => (state_without_run(current), vec![EndRun, Schedule]),
 
         (_, Input::CsrNeeded) if resting => (AwaitingCsr, vec![]),
         (AwaitingCsr, Input::Started) => (Issuing, vec![]),
         (_, Input::Started) if resting => (Issuing, vec![]),
 
-        (Issuing, Input::Issued { deploys: true }) => (Deploying, vec![Schedule, Deploy]),
-        (Issuing, Input::Issued { deploys: false }) => (Active, vec![Schedule]),
+        (Issuing, Input::Issued { has_targets: true }) => (Deploying, vec![Schedule, Deploy]),
+        (Issuing, Input::Issued { has_targets: false }) => (Active, vec![Schedule]),
         (Deploying, Input::Deployed) => (Active, vec![]),
         (Active | Failed, Input::RedeployAsked) => (Deploying, vec![Deploy]),
 
         (AwaitingCsr | Issuing | Deploying, Input::RunFailed) => (Failed, vec![EndRun, Schedule]),
         (AwaitingApproval | AwaitingCsr | Issuing | Deploying, Input::Cancelled(current)) => {
-            (rest(current), vec![EndRun, Schedule])
+            (state_without_run(current), vec![EndRun, Schedule])
         }
 
         // A run in progress replaces the revoked version, so it continues.
@@ -116,15 +116,15 @@ pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal>
             Pending | Active | Failed | Revoked | AwaitingApproval | AwaitingCsr | Deploying,
             Input::Archived,
         ) => (Archived, vec![EndRun, Unschedule]),
-        (Archived, Input::Restored(current)) => (rest(current), vec![Schedule]),
-        (_, input) => return Err(Illegal { state, input }),
+        (Archived, Input::Restored(current)) => (state_without_run(current), vec![Schedule]),
+        (_, input) => return Err(IllegalTransition { state, input }),
     };
     Ok((next, effects))
 }
 
 /// Returns the state of a certificate without an open run.
 #[must_use]
-pub fn rest(current: Current) -> State {
+pub fn state_without_run(current: Current) -> State {
     match current {
         Current::None => State::Pending,
         Current::Good => State::Active,
@@ -166,8 +166,8 @@ mod tests {
         Input::Rejected(Current::Revoked),
         Input::CsrNeeded,
         Input::Started,
-        Input::Issued { deploys: true },
-        Input::Issued { deploys: false },
+        Input::Issued { has_targets: true },
+        Input::Issued { has_targets: false },
         Input::Deployed,
         Input::RedeployAsked,
         Input::RunFailed,

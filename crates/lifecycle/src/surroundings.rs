@@ -14,12 +14,12 @@ use x509::Fingerprint;
 use x509::crl::Reason;
 
 use crate::error::DataError;
-use crate::ledger::on;
+use crate::ledger::transaction;
 use crate::managed::INTERNAL_ISSUER;
 use crate::tables::managed::issued_ids_of;
 
 /// Default number of concurrent orders at the internal CA. The number is large, because the CA signs in batches.
-const OWN_PLACES: usize = 128;
+const INTERNAL_ORDERS_MAX: usize = 128;
 /// Maximum ids revoked in one call.
 const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;
 
@@ -93,7 +93,7 @@ impl IssuerSource for Issuers {
             let limit = configured.as_ref().and_then(|view| view.config.pointer("/limits/concurrency"));
             match limit.and_then(serde_json::Value::as_u64) {
                 Some(limit) => usize::try_from(limit).unwrap_or(1).clamp(1, 1_000),
-                None if name == INTERNAL_ISSUER => OWN_PLACES,
+                None if name == INTERNAL_ISSUER => INTERNAL_ORDERS_MAX,
                 None => Limits::default().concurrency as usize,
             }
         }
@@ -153,8 +153,8 @@ impl InternalAuthority for LocalAuthority {
     ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
             let fingerprints: Vec<[u8; 32]> = certificates.iter().map(|one| *one.as_bytes()).collect();
-            let look = on(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
-            let ids = self.store.0.write("issued_ids", look).await.map_err(Arc::new)?;
+            let query = transaction(move |tx| async move { issued_ids_of(tx, &fingerprints).await }.boxed());
+            let ids = self.store.0.write("issued_ids", query).await.map_err(Arc::new)?;
             for some in ids.chunks(REVOKE_IDS_MAX) {
                 let revoked = self.authority.revoke(Selection::Ids(some.to_vec()), reason, None, actor).await;
                 revoked.map_err(|error| match error {

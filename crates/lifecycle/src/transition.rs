@@ -22,7 +22,7 @@ pub(crate) enum Transition {
     Rejected(Current, ApprovalDetails),
     CsrNeeded(Run),
     Started(Run),
-    Issued { deploys: bool, version: Version },
+    Issued { has_targets: bool, version: Version },
     Deployed(DeploymentCompletion),
     RedeployAsked,
     RunFailed(Failure),
@@ -88,7 +88,7 @@ impl Transition {
             Self::Rejected(current, _) => Input::Rejected(*current),
             Self::CsrNeeded(_) => Input::CsrNeeded,
             Self::Started(_) => Input::Started,
-            Self::Issued { deploys, .. } => Input::Issued { deploys: *deploys },
+            Self::Issued { has_targets, .. } => Input::Issued { has_targets: *has_targets },
             Self::Deployed(_) => Input::Deployed,
             Self::RedeployAsked => Input::RedeployAsked,
             Self::RunFailed(_) => Input::RunFailed,
@@ -156,7 +156,7 @@ impl Transition {
 }
 
 /// Converts a certificate for use in events.
-pub(crate) fn described(row: &ManagedRow) -> ManagedCertificate {
+pub(crate) fn event_certificate(row: &ManagedRow) -> ManagedCertificate {
     ManagedCertificate {
         name: row.name.clone(),
         profile: row.profile.clone(),

@@ -48,12 +48,12 @@ pub struct Gauges {
 }
 
 struct Shared {
-    places: Semaphore,
+    permits: Semaphore,
     limit_max: usize,
     limit: AtomicUsize,
     in_flight: AtomicUsize,
     /// Permits to remove when they are returned: the limit is below the number in flight.
-    owed: AtomicUsize,
+    permits_to_remove: AtomicUsize,
     waits: AtomicU64,
     halvings: AtomicU64,
     trend: Mutex<Trend>,
@@ -63,7 +63,7 @@ struct Shared {
 #[derive(Default)]
 struct Trend {
     halved_at: Option<Instant>,
-    well_since: usize,
+    successes: usize,
     seen: u32,
     lost: u32,
     /// Losses in the previous window; `None` before the first window is full.
@@ -84,11 +84,11 @@ impl AdaptiveLimit {
     pub fn new(limit_max: usize) -> Self {
         let limit_max = limit_max.clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(Shared {
-            places: Semaphore::new(limit_max),
+            permits: Semaphore::new(limit_max),
             limit_max,
             limit: AtomicUsize::new(limit_max),
             in_flight: AtomicUsize::new(0),
-            owed: AtomicUsize::new(0),
+            permits_to_remove: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             halvings: AtomicU64::new(0),
             trend: Mutex::new(Trend::default()),
@@ -106,20 +106,20 @@ impl AdaptiveLimit {
         }
         self.0.waits.fetch_add(1, Ordering::Relaxed);
         // The semaphore is never closed, so waiting cannot fail; on an error there would be no limit.
-        if let Ok(place) = self.0.places.acquire().await {
-            place.forget();
+        if let Ok(semaphore_permit) = self.0.permits.acquire().await {
+            semaphore_permit.forget();
         }
-        self.taken()
+        self.new_permit()
     }
 
     /// Returns a permit if one is available.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
-        self.0.places.try_acquire().ok()?.forget();
-        Some(self.taken())
+        self.0.permits.try_acquire().ok()?.forget();
+        Some(self.new_permit())
     }
 
-    fn taken(&self) -> Permit {
+    fn new_permit(&self) -> Permit {
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         Permit(self.0.clone())
     }
@@ -191,13 +191,13 @@ impl Shared {
             return;
         }
         trend.halved_at = Some(now);
-        trend.well_since = 0;
+        trend.successes = 0;
         let old = self.limit.load(Ordering::Relaxed);
         let new = (old / 2).max(LIMIT_MIN).min(old);
         self.limit.store(new, Ordering::Relaxed);
         self.halvings.fetch_add(1, Ordering::Relaxed);
-        let free = self.places.forget_permits(old - new);
-        self.owed.fetch_add(old - new - free, Ordering::AcqRel);
+        let free = self.permits.forget_permits(old - new);
+        self.permits_to_remove.fetch_add(old - new - free, Ordering::AcqRel);
     }
 
     fn grow(&self, trend: &mut Trend) {
@@ -205,29 +205,34 @@ impl Shared {
         if limit >= self.limit_max {
             return;
         }
-        trend.well_since += 1;
-        if trend.well_since < limit {
+        trend.successes += 1;
+        if trend.successes < limit {
             return;
         }
-        trend.well_since = 0;
+        trend.successes = 0;
         self.limit.store(limit + 1, Ordering::Relaxed);
-        if !self.pay() {
-            self.places.add_permits(1);
+        if !self.remove_permit() {
+            self.permits.add_permits(1);
         }
     }
 
     /// Deducts one permit from the permits that a halving of the limit still has to remove. Returns false if there are none.
-    fn pay(&self) -> bool {
-        self.owed.load(Ordering::Acquire) > 0
-            && self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1)).is_ok()
+    fn remove_permit(&self) -> bool {
+        self.permits_to_remove.load(Ordering::Acquire) > 0
+            && self
+                .permits_to_remove
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |permits_to_remove| {
+                    permits_to_remove.checked_sub(1)
+                })
+                .is_ok()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if !self.0.pay() {
-            self.0.places.add_permits(1);
+        if !self.0.remove_permit() {
+            self.0.permits.add_permits(1);
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub struct Deadline(Instant);
 
 /// Maximum duration: a year. Longer durations are shortened to a year, because they may exceed the range of the clock.
-const FAR: Duration = Duration::from_secs(365 * 86_400);
+const DURATION_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// The deadline has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -21,7 +21,7 @@ impl Deadline {
     #[must_use]
     pub fn within(limit: Duration) -> Self {
         let now = Instant::now();
-        Self(now.checked_add(limit).unwrap_or_else(|| now + FAR))
+        Self(now.checked_add(limit).unwrap_or_else(|| now + DURATION_MAX))
     }
 
     /// Returns the deadline at `moment`.
@@ -91,6 +91,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn maximum_duration_yields_a_valid_deadline() {
-        assert!(Deadline::within(Duration::MAX).remaining() >= FAR);
+        assert!(Deadline::within(Duration::MAX).remaining() >= DURATION_MAX);
     }
 }

@@ -74,7 +74,7 @@ impl DialError {
 
     /// Returns whether a retry may succeed. A refused connection is final.
     #[must_use]
-    pub fn can_heal(self) -> bool {
+    pub fn is_transient(self) -> bool {
         match self {
             Self::TimedOut | Self::Reset | Self::NoDescriptors | Self::NoPorts => true,
             Self::Refused

@@ -81,12 +81,12 @@ impl Networks {
     }
 
     /// Returns whether the address and all IPv4 addresses embedded in it are allowed.
-    fn opens(&self, address: IpAddr) -> bool {
+    fn allows(&self, address: IpAddr) -> bool {
         address_and_embedded(address).all(|inner| self.allow.iter().any(|network| network.contains(&inner)))
     }
 
     /// Returns whether the address or an IPv4 address embedded in it is denied.
-    fn closes(&self, address: IpAddr) -> bool {
+    fn denies(&self, address: IpAddr) -> bool {
         address_and_embedded(address).any(|inner| self.deny.iter().any(|network| network.contains(&inner)))
     }
 }
@@ -109,14 +109,14 @@ impl Guard {
         let is_local = !self.allow_link_local && address_and_embedded(address).any(is_local_service);
         // If several IPv4 addresses are possible, those that are unusable are ignored.
         let mut embedded = address_and_embedded(address).skip(1).peekable();
-        let is_of_nobody = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
-        if is_of_nobody {
+        let is_unreachable = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
+        if is_unreachable {
             return Err(Refused::Address(address));
         }
         match self.networks {
-            Some(networks) if networks.opens(address) => Ok(()),
+            Some(networks) if networks.allows(address) => Ok(()),
             _ if is_local => Err(Refused::Address(address)),
-            Some(networks) if networks.closes(address) => Err(Refused::Network(address)),
+            Some(networks) if networks.denies(address) => Err(Refused::Network(address)),
             _ => Ok(()),
         }
     }

@@ -216,10 +216,10 @@ impl Client {
         let mut url = self.guard.url(url)?;
         for left in (0..=REDIRECTS_MAX).rev() {
             let reply = self.get(url.as_str(), headers, body_max, deadline).await?;
-            if !redirects(reply.status) {
+            if !is_redirect(reply.status) {
                 return Ok(reply);
             }
-            let next = if left > 0 { next_place(&url, reply.header("location")) } else { Err(TOO_MANY) };
+            let next = if left > 0 { redirect_target(&url, reply.header("location")) } else { Err(TOO_MANY) };
             let host = || url.authority().to_owned();
             let next = next.map_err(|reason| HttpError::Redirected { host: host(), reason })?;
             url = self.guard.url(next.as_str())?;
@@ -232,8 +232,9 @@ impl Client {
 const TOO_MANY: &str = "redirects too many times";
 
 /// Returns the target of a redirect from `url`, or the reason for not following it. The guard checks the target separately.
-fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
-    let next = location.and_then(|place| url.join(place).ok()).ok_or("redirects without a valid Location")?;
+fn redirect_target(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
+    let next =
+        location.and_then(|target| url.join(target).ok()).ok_or("redirects without a valid Location")?;
     if url.scheme() == "https" && next.scheme() != "https" {
         return Err("redirects from https to http");
     }
@@ -241,7 +242,7 @@ fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
 }
 
 /// Returns whether the status is a redirect to follow: not 300, which offers a choice to people, and not 304.
-fn redirects(status: StatusCode) -> bool {
+fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
@@ -355,11 +356,11 @@ mod tests {
             ("http://a.example/1", Some("http://["), Err("redirects without a valid Location")),
             ("http://a.example/1", None, Err("redirects without a valid Location")),
         ] {
-            let found = next_place(&url.parse().unwrap(), location);
+            let found = redirect_target(&url.parse().unwrap(), location);
             assert_eq!(found.as_ref().map(Url::as_str).map_err(|why| *why), next, "{url} {location:?}");
         }
         for (status, leads) in [(200, false), (300, false), (301, true), (304, false), (308, true)] {
-            assert_eq!(redirects(StatusCode::from_u16(status).unwrap()), leads, "{status}");
+            assert_eq!(is_redirect(StatusCode::from_u16(status).unwrap()), leads, "{status}");
         }
     }
 

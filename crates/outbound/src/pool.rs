@@ -22,7 +22,8 @@ use crate::rate::{Pace, Pacer, PacerCounts, SendPermit};
 use crate::retry::{Policy, random};
 
 /// Retry policy of calls that failed temporarily.
-const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
+const RETRY_POLICY: Policy =
+    Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
 
 /// Maximum operations with their own rate limit in one pool. Further operations share one pacer. The names of operations are
 /// constants in the program.
@@ -37,13 +38,13 @@ pub enum Verdict {
         retry_after: Option<Duration>,
     },
     /// The failure is temporary: a retry may succeed.
-    MayHeal,
+    Transient,
     /// The response is final: a retry would return the same.
     Final,
 }
 
 /// An error that can be classified for retries.
-pub trait Judged {
+pub trait ClassifyError {
     /// Classifies the error.
     fn verdict(&self) -> Verdict;
 }
@@ -63,7 +64,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     /// The deadline passed while the call waited for a permit or for the rate limit: the server's quota is too low for the load.
     /// Raise the deadline or send fewer requests.
     #[error("{operation} timed out in the queue of {pool} ({throttled} requests were throttled)")]
-    NoTurn {
+    NotSent {
         /// Name of the operation that waited.
         operation: &'static str,
         /// Name of the pool in which the call waited.
@@ -101,13 +102,13 @@ struct PoolState {
     call_limit: Duration,
     /// Start of the pacers' clock, which counts microseconds.
     began: Instant,
-    turns: Mutex<HashMap<&'static str, Arc<Turn>>>,
+    operation_queues: Mutex<HashMap<&'static str, Arc<OperationQueue>>>,
     calls: AtomicU64,
     failed: AtomicU64,
 }
 
 /// Pacer of one operation, and the fair queue of its callers. All callers share one timer.
-struct Turn {
+struct OperationQueue {
     queue: tokio::sync::Mutex<()>,
     pacer: Mutex<Pacer>,
 }
@@ -137,7 +138,7 @@ impl Pool {
             whole,
             call_limit: options.call_limit,
             began: Instant::now(),
-            turns: Mutex::default(),
+            operation_queues: Mutex::default(),
             calls: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }))
@@ -168,15 +169,15 @@ impl Pool {
     ) -> Result<T, CallError<E>>
     where
         F: Future<Output = Result<T, E>>,
-        E: Judged + std::error::Error + 'static,
+        E: ClassifyError + std::error::Error + 'static,
     {
-        let turn = self.turn(operation, pace);
-        let mut waits = HEALING.waits(random);
+        let operation_queue = self.operation_queue(operation, pace);
+        let mut waits = RETRY_POLICY.waits(random);
         loop {
-            let waiting = deadline.bound(self.places(&turn)).await;
-            let Ok((places, leave)) = waiting else {
-                let throttled = turn.pacer.lock().paced(self.now_us()).throttled;
-                return Err(CallError::NoTurn { operation, pool: self.0.name.clone(), throttled });
+            let waiting = deadline.bound(self.places(&operation_queue)).await;
+            let Ok((places, send_permit)) = waiting else {
+                let throttled = operation_queue.pacer.lock().pacer_counts(self.now_us()).throttled;
+                return Err(CallError::NotSent { operation, pool: self.0.name.clone(), throttled });
             };
             self.0.calls.fetch_add(1, Relaxed);
             let answer = deadline.child(self.0.call_limit).bound(attempt()).await;
@@ -186,9 +187,9 @@ impl Pool {
                 Ok(Err(error)) => Some(error),
                 Err(_) => None,
             };
-            let verdict = failure.as_ref().map_or(Verdict::MayHeal, Judged::verdict);
+            let verdict = failure.as_ref().map_or(Verdict::Transient, ClassifyError::verdict);
             if let Verdict::Throttled { retry_after } = verdict {
-                turn.pacer.lock().throttled(self.now_us(), leave, retry_after);
+                operation_queue.pacer.lock().throttled(self.now_us(), send_permit, retry_after);
                 continue;
             }
             self.0.failed.fetch_add(1, Relaxed);
@@ -203,30 +204,40 @@ impl Pool {
     }
 
     /// Waits for a permit of the pool, for the rate limit of the operation, and for a permit of the total budget.
-    async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), SendPermit) {
-        let here = self.0.places.acquire().await;
-        let _first_in_line = turn.queue.lock().await;
+    async fn places(
+        &self,
+        operation_queue: &OperationQueue,
+    ) -> ((crate::budget::Permit, crate::budget::Permit), SendPermit) {
+        let pool_permit = self.0.places.acquire().await;
+        let _first_in_line = operation_queue.queue.lock().await;
         loop {
-            let wait = turn.pacer.lock().wait(self.now_us());
+            let wait = operation_queue.pacer.lock().wait(self.now_us());
             if wait > 0 {
                 tokio::time::sleep(micros(wait)).await;
                 continue;
             }
             let whole = self.0.whole.acquire().await;
             // While the call waited for the total budget, the server may have requested a delay.
-            if let Ok(leave) = turn.pacer.lock().ask(self.now_us()) {
-                return ((here, whole), leave);
+            if let Ok(send_permit) = operation_queue.pacer.lock().try_acquire(self.now_us()) {
+                return ((pool_permit, whole), send_permit);
             }
         }
     }
 
-    fn turn(&self, operation: &'static str, pace: Pace) -> Arc<Turn> {
-        let mut turns = self.0.turns.lock();
-        let key =
-            if turns.len() < OPERATIONS_MAX || turns.contains_key(operation) { operation } else { "other" };
-        let make =
-            || Arc::new(Turn { queue: tokio::sync::Mutex::default(), pacer: Mutex::new(Pacer::new(pace)) });
-        turns.entry(key).or_insert_with(make).clone()
+    fn operation_queue(&self, operation: &'static str, pace: Pace) -> Arc<OperationQueue> {
+        let mut operation_queues = self.0.operation_queues.lock();
+        let key = if operation_queues.len() < OPERATIONS_MAX || operation_queues.contains_key(operation) {
+            operation
+        } else {
+            "other"
+        };
+        let make = || {
+            Arc::new(OperationQueue {
+                queue: tokio::sync::Mutex::default(),
+                pacer: Mutex::new(Pacer::new(pace)),
+            })
+        };
+        operation_queues.entry(key).or_insert_with(make).clone()
     }
 
     fn now_us(&self) -> i64 {
@@ -237,8 +248,13 @@ impl Pool {
     #[must_use]
     pub fn gauges(&self) -> PoolGauges {
         let now = self.now_us();
-        let mut operations: Vec<_> =
-            self.0.turns.lock().iter().map(|(name, turn)| (*name, turn.pacer.lock().paced(now))).collect();
+        let mut operations: Vec<_> = self
+            .0
+            .operation_queues
+            .lock()
+            .iter()
+            .map(|(name, operation_queue)| (*name, operation_queue.pacer.lock().pacer_counts(now)))
+            .collect();
         operations.sort_unstable_by_key(|(name, _)| *name);
         PoolGauges {
             name: self.0.name.clone(),
@@ -265,7 +281,7 @@ mod tests {
     #[error("{0:?}")]
     struct Judgement(Verdict);
 
-    impl Judged for Judgement {
+    impl ClassifyError for Judgement {
         fn verdict(&self) -> Verdict {
             self.0
         }
@@ -334,14 +350,16 @@ mod tests {
         free.call("list", FAST, Deadline::within(Duration::from_secs(5)), ok).await.unwrap();
         assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
         for ended in calls.join_all().await {
-            assert!(matches!(ended, Err(CallError::NoTurn { throttled: 1.., .. })), "{ended:?}");
+            assert!(matches!(ended, Err(CallError::NotSent { throttled: 1.., .. })), "{ended:?}");
         }
         assert_eq!(whole.gauges().in_flight, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn transient_failures_are_retried_and_final_ones_are_not() {
-        for (verdict, calls) in [(Verdict::MayHeal, 1 + u64::from(HEALING.retries)), (Verdict::Final, 1)] {
+        for (verdict, calls) in
+            [(Verdict::Transient, 1 + u64::from(RETRY_POLICY.retries)), (Verdict::Final, 1)]
+        {
             let pool = pool(4, &AdaptiveLimit::new(256));
             let fails = || async move { Err::<(), _>(Judgement(verdict)) };
             let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(60)), fails).await;

@@ -32,7 +32,7 @@ const SENT_KEPT_MAX: usize = 8_192;
 /// A rate limit: requests per time, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    apart_us: i64,
+    interval_us: i64,
     burst: u32,
 }
 
@@ -40,13 +40,13 @@ impl Rate {
     /// Returns a rate of `count` per second, evenly spaced; zero is treated as one.
     #[must_use]
     pub fn per_second(count: u32) -> Self {
-        Self { apart_us: (SECOND_US / i64::from(count.max(1))).max(1), burst: 1 }
+        Self { interval_us: (SECOND_US / i64::from(count.max(1))).max(1), burst: 1 }
     }
 
     /// Returns a rate of `count` per minute, evenly spaced; zero is treated as one.
     #[must_use]
     pub fn per_minute(count: u32) -> Self {
-        Self { apart_us: (MINUTE_US / i64::from(count.max(1))).max(1), burst: 1 }
+        Self { interval_us: (MINUTE_US / i64::from(count.max(1))).max(1), burst: 1 }
     }
 
     /// Returns the same rate with a burst of `burst` requests after an idle period; zero is treated as one. Any window may have
@@ -59,29 +59,29 @@ impl Rate {
     /// Returns the time in which an empty bucket becomes full.
     #[must_use]
     pub fn refill_time(self) -> Duration {
-        Duration::from_micros(self.apart_us.unsigned_abs().saturating_mul(u64::from(self.burst)))
+        Duration::from_micros(self.interval_us.unsigned_abs().saturating_mul(u64::from(self.burst)))
     }
 
     /// Returns the requests per minute.
     #[must_use]
-    pub fn a_minute(self) -> f64 {
-        MINUTE_US as f64 / self.apart_us as f64
+    pub fn requests_per_minute(self) -> f64 {
+        MINUTE_US as f64 / self.interval_us as f64
     }
 
     fn from_learned_per_minute(count: f64) -> Self {
-        Self { apart_us: ((MINUTE_US as f64 / count.max(LEARNED_MIN_PER_MINUTE)) as i64).max(1), burst: 1 }
+        Self { interval_us: ((MINUTE_US as f64 / count.max(LEARNED_MIN_PER_MINUTE)) as i64).max(1), burst: 1 }
     }
 
     /// Returns the lower of two rates.
     fn min(self, other: Option<Self>) -> Self {
-        other.filter(|other| other.apart_us > self.apart_us).unwrap_or(self)
+        other.filter(|other| other.interval_us > self.interval_us).unwrap_or(self)
     }
 }
 
 /// State of a token bucket: the time at which it is full again, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Bucket {
-    empty_at_us: i64,
+    full_at_us: i64,
 }
 
 impl Bucket {
@@ -93,7 +93,7 @@ impl Bucket {
         match self.wait(now_us, rate) {
             0 => {
                 let ahead = self.ahead(now_us, rate);
-                self.empty_at_us = now_us.saturating_add(ahead).saturating_add(rate.apart_us);
+                self.full_at_us = now_us.saturating_add(ahead).saturating_add(rate.interval_us);
                 Ok(())
             }
             wait => Err(wait),
@@ -102,7 +102,7 @@ impl Bucket {
 
     /// Returns an unused token. A full bucket stays full.
     pub fn give_back(&mut self, rate: Rate) {
-        self.empty_at_us = self.empty_at_us.saturating_sub(rate.apart_us);
+        self.full_at_us = self.full_at_us.saturating_sub(rate.interval_us);
     }
 
     /// Returns the time until a token is available, microseconds; zero when one is.
@@ -112,14 +112,14 @@ impl Bucket {
     }
 
     fn ahead(&self, now_us: i64, rate: Rate) -> i64 {
-        let ahead = self.empty_at_us.saturating_sub(now_us).max(0);
+        let ahead = self.full_at_us.saturating_sub(now_us).max(0);
         // More than the bucket can hold: the clock was set back.
-        if ahead > burst_allowance(rate).saturating_add(rate.apart_us) { 0 } else { ahead }
+        if ahead > burst_allowance(rate).saturating_add(rate.interval_us) { 0 } else { ahead }
     }
 }
 
 fn burst_allowance(rate: Rate) -> i64 {
-    rate.apart_us.saturating_mul(i64::from(rate.burst) - 1)
+    rate.interval_us.saturating_mul(i64::from(rate.burst) - 1)
 }
 
 /// Rate limit of an operation. A request must satisfy the limit per second and the limit per minute.
@@ -202,7 +202,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The wait, never zero.
-    pub fn ask(&mut self, now_us: i64) -> Result<SendPermit, i64> {
+    pub fn try_acquire(&mut self, now_us: i64) -> Result<SendPermit, i64> {
         let wait = self.wait(now_us);
         if wait > 0 {
             return Err(wait);
@@ -225,34 +225,34 @@ impl Pacer {
         Ok(SendPermit { sent_us: now_us })
     }
 
-    /// Records that the server throttled the request of `leave`, and the requested delay `retry_after` (RFC 9110 section 10.2.3),
+    /// Records that the server throttled the request of `send_permit`, and the requested delay `retry_after` (RFC 9110 section 10.2.3),
     /// if any.
     ///
     /// Responses to requests sent before the rate was last learned do not change it: one shortage rejects all requests in flight.
-    pub fn throttled(&mut self, now_us: i64, leave: SendPermit, retry_after: Option<Duration>) {
+    pub fn throttled(&mut self, now_us: i64, send_permit: SendPermit, retry_after: Option<Duration>) {
         self.counts.throttled += 1;
         let quiet = retry_after.map(|wait| i64::try_from(wait.as_micros()).unwrap_or(i64::MAX));
         let quiet = quiet.unwrap_or(QUIET_US).min(QUIET_MAX_US);
         self.quiet_until_us = self.quiet_until_us.max(now_us.saturating_add(quiet));
-        self.sent.retain(|&sent| sent != leave.sent_us);
+        self.sent.retain(|&sent| sent != send_permit.sent_us);
         if let Some(learned) = self.learned_rate {
-            if leave.sent_us <= learned.at_us {
+            if send_permit.sent_us <= learned.at_us {
                 return;
             }
             self.counts.throttled_after_adapting += 1;
         }
         self.counts.adapted += 1;
-        let per_minute = self.lesson(leave.sent_us, quiet > MINUTELY_FROM_US);
+        let per_minute = self.measured_rate(send_permit.sent_us, quiet > MINUTELY_FROM_US);
         self.learned_rate = Some(LearnedRate { per_minute, at_us: now_us });
         // The pause compensates for requests sent at the old rate.
         self.learned = Bucket::default();
     }
 
     /// Returns the learned rate per minute, from the requests accepted before the one sent at `sent_us`.
-    fn lesson(&self, sent_us: i64, by_the_minute: bool) -> f64 {
-        let (window, windows_a_minute) = if by_the_minute { (MINUTE_US, 1.0) } else { (SECOND_US, 60.0) };
-        let taken = self.sent.iter().filter(|&&sent| sent <= sent_us && sent > sent_us - window).count();
-        let measured = (taken as f64 * windows_a_minute * LEARNED_PART).max(LEARNED_MIN_PER_MINUTE);
+    fn measured_rate(&self, sent_us: i64, is_minutely: bool) -> f64 {
+        let (window, windows_per_minute) = if is_minutely { (MINUTE_US, 1.0) } else { (SECOND_US, 60.0) };
+        let accepted = self.sent.iter().filter(|&&sent| sent <= sent_us && sent > sent_us - window).count();
+        let measured = (accepted as f64 * windows_per_minute * LEARNED_PART).max(LEARNED_MIN_PER_MINUTE);
         // Each adaptation at least halves the learned rate, independent of the measured rate.
         let before = self.learned_rate.map_or(f64::INFINITY, |learned| learned.per_minute / 2.0);
         measured.min(before).max(LEARNED_MIN_PER_MINUTE)
@@ -260,10 +260,10 @@ impl Pacer {
 
     /// Returns counters and the learned rate.
     #[must_use]
-    pub fn paced(&self, now_us: i64) -> PacerCounts {
+    pub fn pacer_counts(&self, now_us: i64) -> PacerCounts {
         let learned_per_minute = self.learned_rate.map(|learned| {
             let own = [self.pace.per_second, self.pace.per_minute];
-            own.into_iter().fold(learned.rate(now_us), Rate::min).a_minute()
+            own.into_iter().fold(learned.rate(now_us), Rate::min).requests_per_minute()
         });
         PacerCounts { learned_per_minute, ..self.counts }
     }
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(bucket.take(now + 10_000_000, rate), Ok(()));
         assert_eq!(bucket.take(now + 10_000_000, rate), Err(10_000_000));
         // The bucket is full after a minute, and does not grow further.
-        let taken = (0..10).filter(|_| bucket.take(now + 10 * MINUTE_US, rate).is_ok()).count();
-        assert_eq!(taken, 3);
+        let accepted = (0..10).filter(|_| bucket.take(now + 10 * MINUTE_US, rate).is_ok()).count();
+        assert_eq!(accepted, 3);
     }
 
     #[test]
@@ -318,15 +318,15 @@ mod tests {
         most: usize,
         window_us: i64,
         says: Option<Duration>,
-        taken: Vec<i64>,
+        accepted: Vec<i64>,
     }
 
     impl Server {
         fn takes(&mut self, now_us: i64) -> bool {
-            self.taken.retain(|at| *at > now_us - self.window_us);
-            let takes = self.taken.len() < self.most;
+            self.accepted.retain(|at| *at > now_us - self.window_us);
+            let takes = self.accepted.len() < self.most;
             if takes {
-                self.taken.push(now_us);
+                self.accepted.push(now_us);
             }
             takes
         }
@@ -335,28 +335,28 @@ mod tests {
     /// Sends requests as fast as the pacer allows, for `for_us`; responses arrive after `delay_us`. Returns the number of accepted
     /// requests and the pacer's metrics.
     fn run(pacer: &mut Pacer, server: &mut Server, for_us: i64, delay_us: i64) -> (u64, PacerCounts) {
-        let (mut now, mut taken, mut answers) = (0, 0, VecDeque::new());
+        let (mut now, mut accepted, mut answers) = (0, 0, VecDeque::new());
         while now < for_us {
-            while let Some(&(at, leave, took)) = answers.front() {
+            while let Some(&(at, send_permit, took)) = answers.front() {
                 if at > now {
                     break;
                 }
                 answers.pop_front();
                 if took {
-                    taken += 1;
+                    accepted += 1;
                 } else {
-                    pacer.throttled(now, leave, server.says);
+                    pacer.throttled(now, send_permit, server.says);
                 }
             }
-            match pacer.ask(now) {
-                Ok(leave) => answers.push_back((now + delay_us, leave, server.takes(now))),
+            match pacer.try_acquire(now) {
+                Ok(send_permit) => answers.push_back((now + delay_us, send_permit, server.takes(now))),
                 Err(wait) => {
                     let answer = answers.front().map_or(i64::MAX, |(at, ..)| *at);
                     now = (now + wait).min(answer.max(now + 1));
                 }
             }
         }
-        (taken, pacer.paced(now))
+        (accepted, pacer.pacer_counts(now))
     }
 
     #[test]
@@ -376,16 +376,16 @@ mod tests {
                 most,
                 window_us: window_s * SECOND_US,
                 says: says.map(Duration::from_secs),
-                taken: Vec::new(),
+                accepted: Vec::new(),
             };
             let mut pacer = Pacer::new(pace);
-            let (taken, paced) = run(&mut pacer, &mut server, 9 * MINUTE_US, 150_000);
-            let case = format!("{configured}/s against {most} in {window_s} s: {paced:?}");
-            assert!(paced.throttled > 0, "{case}");
-            assert_eq!((paced.adapted, paced.throttled_after_adapting), (1, 0), "{case}");
+            let (accepted, pacer_counts) = run(&mut pacer, &mut server, 9 * MINUTE_US, 150_000);
+            let case = format!("{configured}/s against {most} in {window_s} s: {pacer_counts:?}");
+            assert!(pacer_counts.throttled > 0, "{case}");
+            assert_eq!((pacer_counts.adapted, pacer_counts.throttled_after_adapting), (1, 0), "{case}");
             // At least a third of the quota must be used.
             let allowed = 9 * 60 / window_s * most as i64;
-            assert!(taken as i64 * 3 > allowed, "{taken} of {allowed}: {case}");
+            assert!(accepted as i64 * 3 > allowed, "{accepted} of {allowed}: {case}");
         }
     }
 
@@ -393,19 +393,20 @@ mod tests {
     fn pacer_within_the_quota_is_never_throttled() {
         for (configured, most) in [(9, 10), (4, 5), (1, 1)] {
             let pace = Pace { per_second: Some(Rate::per_second(configured)), per_minute: None };
-            let mut server = Server { most, window_us: SECOND_US, says: None, taken: Vec::new() };
-            let (taken, paced) = run(&mut Pacer::new(pace), &mut server, MINUTE_US, 80_000);
-            assert_eq!(paced.throttled, 0, "{configured} of {most}");
-            assert!(taken >= u64::from(configured) * 59);
+            let mut server = Server { most, window_us: SECOND_US, says: None, accepted: Vec::new() };
+            let (accepted, pacer_counts) = run(&mut Pacer::new(pace), &mut server, MINUTE_US, 80_000);
+            assert_eq!(pacer_counts.throttled, 0, "{configured} of {most}");
+            assert!(accepted >= u64::from(configured) * 59);
         }
     }
 
     #[test]
     fn learned_rate_rises_back_to_the_configured_rate() {
         let mut pacer = Pacer::new(Pace { per_second: Some(Rate::per_second(10)), per_minute: None });
-        let leave = pacer.ask(0).unwrap();
-        pacer.throttled(1, leave, None);
-        let at = |minutes: i64, pacer: &Pacer| pacer.paced(minutes * MINUTE_US).learned_per_minute.unwrap();
+        let send_permit = pacer.try_acquire(0).unwrap();
+        pacer.throttled(1, send_permit, None);
+        let at =
+            |minutes: i64, pacer: &Pacer| pacer.pacer_counts(minutes * MINUTE_US).learned_per_minute.unwrap();
         let learned = at(1, &pacer);
         assert_eq!(at(10, &pacer), learned);
         assert!(at(20, &pacer) > learned * 2.0, "{} of {learned}", at(20, &pacer));
@@ -416,9 +417,9 @@ mod tests {
     fn retry_after_is_obeyed_up_to_15_minutes() {
         for (asked, quiet) in [(2, 2), (60, 60), (86_400, 900)] {
             let mut pacer = Pacer::default();
-            let leave = pacer.ask(0).unwrap();
-            pacer.throttled(0, leave, Some(Duration::from_secs(asked)));
-            assert_eq!(pacer.ask(0), Err(quiet * SECOND_US), "asked for {asked} s");
+            let send_permit = pacer.try_acquire(0).unwrap();
+            pacer.throttled(0, send_permit, Some(Duration::from_secs(asked)));
+            assert_eq!(pacer.try_acquire(0), Err(quiet * SECOND_US), "asked for {asked} s");
         }
     }
 
@@ -428,15 +429,15 @@ mod tests {
             count in 1_u32..50, burst in 1_u32..20, steps in proptest::collection::vec(0_i64..400_000, 1..300),
         ) {
             let rate = Rate::per_second(count).with_burst(burst);
-            let (mut bucket, mut now, mut taken) = (Bucket::default(), 0, Vec::new());
+            let (mut bucket, mut now, mut accepted) = (Bucket::default(), 0, Vec::new());
             for step in steps {
                 now += step;
                 if bucket.take(now, rate).is_ok() {
-                    taken.push(now);
+                    accepted.push(now);
                 }
             }
-            for (index, from) in taken.iter().enumerate() {
-                let within = taken[index..].iter().take_while(|at| **at < from + SECOND_US).count();
+            for (index, from) in accepted.iter().enumerate() {
+                let within = accepted[index..].iter().take_while(|at| **at < from + SECOND_US).count();
                 prop_assert!(within <= (count + burst) as usize, "{within} within a second");
             }
         }
@@ -451,16 +452,16 @@ mod tests {
             };
             let (mut pacer, mut now) = (Pacer::new(pace), 0);
             for throttle in throttles {
-                let leave = match pacer.ask(now) {
-                    Ok(leave) => leave,
+                let send_permit = match pacer.try_acquire(now) {
+                    Ok(send_permit) => send_permit,
                     Err(wait) => {
                         prop_assert!(wait > 0);
                         now += wait;
-                        pacer.ask(now).map_err(|more| TestCaseError::fail(format!("{more} µs more")))?
+                        pacer.try_acquire(now).map_err(|more| TestCaseError::fail(format!("{more} µs more")))?
                     }
                 };
                 if throttle {
-                    pacer.throttled(now, leave, None);
+                    pacer.throttled(now, send_permit, None);
                 }
             }
         }

@@ -33,9 +33,8 @@ impl Policy {
 /// thus safest delay.
 #[must_use]
 pub fn random() -> f64 {
-    let mut octets = [0; 4];
-    aws_lc_rs::rand::fill(&mut octets)
-        .map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
+    let mut bytes = [0; 4];
+    aws_lc_rs::rand::fill(&mut bytes).map_or(1.0, |()| f64::from(u32::from_be_bytes(bytes)) / 4_294_967_296.0)
 }
 
 #[cfg(test)]

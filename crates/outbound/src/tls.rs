@@ -35,7 +35,7 @@ pub const SESSIONS_MAX: u64 = 4_096;
 const TICKETS_PER_PEER_MAX: usize = 4;
 /// Time to wait after the handshake for TLS 1.3 tickets, which arrive with the first data. Without them the next check cannot
 /// resume. Counts towards the caller's limit.
-const TICKET_PATIENCE: Duration = Duration::from_millis(50);
+const TICKET_WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Returns the certificates that this system trusts, DER; empty on a machine without any.
 #[must_use]
@@ -127,9 +127,9 @@ struct Counters {
 struct ConnectorState {
     verifying: ClientConfig,
     /// Configuration for liveness checks, without certificate verification. Used only in this module; its sessions are separate.
-    alive: ClientConfig,
+    liveness_config: ClientConfig,
     verified_sessions: Sessions,
-    alive_sessions: Sessions,
+    liveness_sessions: Sessions,
     counters: Counters,
 }
 
@@ -165,12 +165,13 @@ impl Connector {
         };
         let verifying = builder()?.with_root_certificates(trusted).with_no_client_auth();
         let unchecked = Arc::new(UncheckedVerifier(provider.clone()));
-        let alive = builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
+        let liveness_config =
+            builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
         Ok(Self(Shared::new(ConnectorState {
             verifying,
-            alive,
+            liveness_config,
             verified_sessions: Sessions::new(),
-            alive_sessions: Sessions::new(),
+            liveness_sessions: Sessions::new(),
             counters: Counters::default(),
         })))
     }
@@ -190,7 +191,7 @@ impl Connector {
         deadline: Deadline,
     ) -> Result<TlsStream<TcpStream>, TlsError> {
         let sessions = self.0.verified_sessions.of(address, name);
-        self.shake(&self.0.verifying, sessions, address, name, deadline).await
+        self.connect_with(&self.0.verifying, sessions, address, name, deadline).await
     }
 
     /// Checks whether `address` speaks TLS for `name`; resumes a session of an earlier check if possible. **Verifies no
@@ -209,16 +210,17 @@ impl Connector {
         deadline: Deadline,
     ) -> Result<Liveness, TlsError> {
         let began = tokio::time::Instant::now();
-        let sessions = self.0.alive_sessions.of(address, name);
+        let sessions = self.0.liveness_sessions.of(address, name);
         let waiting = sessions.clone();
-        let mut stream = self.shake(&self.0.alive, sessions, address, name, deadline).await?;
+        let mut stream =
+            self.connect_with(&self.0.liveness_config, sessions, address, name, deadline).await?;
         let elapsed = began.elapsed();
         let handshake = kind(&stream);
         if !waiting.has_any() {
-            let _ = deadline.child(TICKET_PATIENCE).bound(await_ticket(&mut stream)).await;
+            let _ = deadline.child(TICKET_WAIT_MAX).bound(await_ticket(&mut stream)).await;
         }
         // Closes cleanly if possible; the result is already known.
-        let _ = deadline.child(TICKET_PATIENCE).bound(stream.shutdown()).await;
+        let _ = deadline.child(TICKET_WAIT_MAX).bound(stream.shutdown()).await;
         Ok(Liveness { handshake, elapsed })
     }
 
@@ -231,7 +233,7 @@ impl Connector {
         }
     }
 
-    async fn shake(
+    async fn connect_with(
         &self,
         config: &ClientConfig,
         sessions: Arc<PeerSessions>,
@@ -247,9 +249,9 @@ impl Connector {
         // The configuration is cheap to clone; only its session store differs by peer.
         let mut config = config.clone();
         config.resumption = rustls::client::Resumption::store(sessions);
-        let shaking = TlsConnector::from(Arc::new(config)).connect(server_name, stream);
+        let connecting = TlsConnector::from(Arc::new(config)).connect(server_name, stream);
         let stream = deadline
-            .bound(shaking)
+            .bound(connecting)
             .await
             .map_err(|_| TlsError::TimedOut { address })?
             .map_err(|source| TlsError::Handshake { address, source })?;
@@ -291,10 +293,10 @@ impl Sessions {
 
 /// Sessions of one peer, locked for a push or a pop.
 #[derive(Default)]
-struct PeerSessions(Mutex<Remembered>);
+struct PeerSessions(Mutex<SessionData>);
 
 #[derive(Default)]
-struct Remembered {
+struct SessionData {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
@@ -302,8 +304,8 @@ struct Remembered {
 
 impl PeerSessions {
     fn has_any(&self) -> bool {
-        let remembered = self.0.lock();
-        remembered.tls12.is_some() || !remembered.tickets.is_empty()
+        let session_data = self.0.lock();
+        session_data.tls12.is_some() || !session_data.tickets.is_empty()
     }
 }
 
@@ -336,11 +338,11 @@ impl ClientSessionStore for PeerSessions {
     }
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        let mut remembered = self.0.lock();
-        if remembered.tickets.len() >= TICKETS_PER_PEER_MAX {
-            remembered.tickets.pop_front();
+        let mut session_data = self.0.lock();
+        if session_data.tickets.len() >= TICKETS_PER_PEER_MAX {
+            session_data.tickets.pop_front();
         }
-        remembered.tickets.push_back(value);
+        session_data.tickets.push_back(value);
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {

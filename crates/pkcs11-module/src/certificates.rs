@@ -101,7 +101,7 @@ impl Files {
     pub(crate) fn new(folders: Vec<PathBuf>, ed25519: bool) -> Self {
         let read: fn(&Path) -> _ =
             if ed25519 { CertificateKey::read } else { CertificateKey::read_but_ed25519 };
-        let kind = || FileKind { ending: "pem", beside: None, secret: false, read };
+        let kind = || FileKind { file_extension: "pem", companion: None, secret: false, read };
         let folders = folders.into_iter().map(|path| Folder::of(path, kind())).collect();
         Self { folders, unreadable: HashSet::new() }
     }
@@ -126,7 +126,7 @@ impl Files {
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = stem(&file);
                 if !(why.is_denied() && inherited.contains(name)) {
-                    report::say(format_args!("cannot use the certificate in {}: {why}", path.display()));
+                    report::log(format_args!("cannot use the certificate in {}: {why}", path.display()));
                 }
                 if matches!(why, BadCertificate::Io(_)) {
                     self.unreadable.insert(name.to_owned());

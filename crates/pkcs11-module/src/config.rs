@@ -136,8 +136,8 @@ impl Settings {
     /// # Errors
     /// [`ConfigError`]
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let octets = read_at_most(path)?;
-        let text = String::from_utf8_lossy(&octets);
+        let bytes = read_at_most(path)?;
+        let text = String::from_utf8_lossy(&bytes);
         let of_toml = |error| ConfigError::Toml { path: path.into(), source: Box::new(error) };
         let settings: Self = toml::from_str(&text).map_err(of_toml)?;
         settings.check()?;
@@ -232,9 +232,9 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, ConfigError> {
 
 fn read_at_most(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let io = |source| ConfigError::Io { path: path.into(), source };
-    let mut octets = Vec::new();
-    std::fs::File::open(path).map_err(io)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut octets).map_err(io)?;
-    if octets.len() as u64 > FILE_BYTES_MAX { Err(ConfigError::TooLong(path.into())) } else { Ok(octets) }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).map_err(io)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX { Err(ConfigError::TooLong(path.into())) } else { Ok(bytes) }
 }
 
 #[cfg(test)]

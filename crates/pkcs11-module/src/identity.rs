@@ -7,7 +7,7 @@ use keyless::FileStamp;
 use keyless::client::ClientOptions;
 
 use crate::config::{ConfigError, Settings};
-use crate::report::{ThrottledMessage, say};
+use crate::report::{ThrottledMessage, log};
 
 /// Beginning of the message for files that cannot be used.
 pub(crate) const KEPT: &str = "keeping the previous certificate for the key service";
@@ -60,11 +60,11 @@ impl Identity {
         let options = match settings.client_options() {
             Ok(options) => options,
             Err(error) if error.may_heal() => {
-                NOT_READ.say(format_args!("{KEPT}: {error}; retrying"));
+                NOT_READ.log(format_args!("{KEPT}: {error}; retrying"));
                 return before;
             }
             Err(error) => {
-                say(format_args!("{KEPT}: {error}{}", if error.is_denied() { RELOAD } else { "" }));
+                log(format_args!("{KEPT}: {error}{}", if error.is_denied() { RELOAD } else { "" }));
                 before.options.clone()
             }
         };

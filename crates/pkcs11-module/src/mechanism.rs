@@ -121,7 +121,7 @@ impl Mechanism {
     }
 
     /// Returns how the program's input is processed.
-    pub(crate) fn intake(self) -> InputMode {
+    pub(crate) fn input_mode(self) -> InputMode {
         if self.family == Family::Eddsa {
             return InputMode::Message(Vec::new());
         }
@@ -199,7 +199,7 @@ fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
 }
 
 /// Returns the length of a signature in bytes in PKCS#11's encoding.
-pub(crate) fn signature_octets(kind: KeyType) -> usize {
+pub(crate) fn signature_len(kind: KeyType) -> usize {
     match kind.rsa_bits() {
         Some(bits) => bits as usize / 8,
         // Also correct for Ed25519: a point and a number (RFC 8032 section 5.1.6).
@@ -211,7 +211,7 @@ pub(crate) fn signature_octets(kind: KeyType) -> usize {
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
         KeyType::P256 | KeyType::P384 | KeyType::P521 => ecdsa_der_to_fixed(&signature, order_len(kind)),
-        _ => (signature.len() == signature_octets(kind)).then_some(signature),
+        _ => (signature.len() == signature_len(kind)).then_some(signature),
     }
 }
 
@@ -314,13 +314,13 @@ mod tests {
                 MessageItems { opcode: 0x18, ski: Some(Ski([7; 20])), payload, ..MessageItems::default() };
             assert_eq!(items.encode(1, &mut Vec::new()).is_ok(), fits, "{}", payload.len());
         }
-        let mut intake = eddsa.intake();
+        let mut input_mode = eddsa.input_mode();
         for _ in 0..MESSAGE_BYTES_MAX / 5 {
-            assert_eq!(intake.take(&[1; 5]), Ok(()));
+            assert_eq!(input_mode.take(&[1; 5]), Ok(()));
         }
-        assert_eq!(intake.take(&[1; 1]), Err(CKR_DATA_LEN_RANGE));
+        assert_eq!(input_mode.take(&[1; 1]), Err(CKR_DATA_LEN_RANGE));
         assert_eq!(
-            Mechanism::of(CKM_ECDSA, Parameter::None).unwrap().intake().take(&[1]),
+            Mechanism::of(CKM_ECDSA, Parameter::None).unwrap().input_mode().take(&[1]),
             Err(CKR_FUNCTION_NOT_SUPPORTED)
         );
     }

@@ -9,7 +9,7 @@ use crate::Outcome;
 use crate::certificates::{CertificateKey, Files};
 use crate::mechanism::{self, InputMode, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
-use crate::report::{ThrottledMessage, say};
+use crate::report::{ThrottledMessage, log};
 use crate::service::Service;
 use crate::session::{Session, Sessions, Signing, locked};
 use crate::setup::Setup;
@@ -62,7 +62,7 @@ impl Module {
         };
         match module.read_files() {
             Err(why) if module.setup.objects().is_empty() => {
-                say(why);
+                log(why);
                 Err(CKR_GENERAL_ERROR)
             }
             _ => Ok(module),
@@ -71,11 +71,11 @@ impl Module {
 
     /// Updates the objects from the certificate files. Objects of unreadable files do not change.
     fn refresh(&self) -> Arc<Objects> {
-        static NOT_LOOKED_AT: ThrottledMessage = ThrottledMessage::new();
+        static FILES_NOT_READ: ThrottledMessage = ThrottledMessage::new();
         // Update the client identity too, for forked processes that may not have access to its files.
         self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
-            NOT_LOOKED_AT.say(why);
+            FILES_NOT_READ.log(why);
             self.setup.objects()
         })
     }
@@ -208,7 +208,7 @@ impl Module {
         session.signing = Some(Signing {
             key: Arc::clone(&object.key),
             mechanism,
-            intake: mechanism.intake(),
+            input_mode: mechanism.input_mode(),
             is_in_parts: false,
         });
         Ok(())
@@ -221,7 +221,7 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        match signing.intake {
+        match signing.input_mode {
             InputMode::Hash(mut context) => {
                 context.update(data);
                 self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
@@ -234,7 +234,7 @@ impl Module {
         let session = self.sessions.get(session)?;
         let mut session = locked(&session);
         let signing = session.signing.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
-        let taken = signing.intake.take(part);
+        let taken = signing.input_mode.take(part);
         signing.is_in_parts = true;
         // An error ends the signing operation.
         taken.inspect_err(|_| session.signing = None)
@@ -247,7 +247,7 @@ impl Module {
             Ok(signing) => signing,
             Err(answer) => return Ok(answer),
         };
-        match signing.intake {
+        match signing.input_mode {
             InputMode::Hash(context) => {
                 self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
             }
@@ -292,7 +292,7 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<
     if signing.is_in_parts && !in_parts {
         return Err(CKR_OPERATION_ACTIVE);
     }
-    let octets = mechanism::signature_octets(signing.key.kind);
+    let octets = mechanism::signature_len(signing.key.kind);
     match room {
         BufferSize::LengthQuery => return Ok(Err(Output::Length(octets))),
         BufferSize::Octets(given) if given < octets => return Ok(Err(Output::TooSmall(octets))),

@@ -124,10 +124,10 @@ fn object_of(class: CK_OBJECT_CLASS, label: &str, known: &Arc<CertificateKey>) -
     attributes.octets(CKA_ID, &known.ski.0);
     attributes.octets(CKA_SUBJECT, &known.leaf.subject.der);
     attributes.octets(CKA_PUBLIC_KEY_INFO, &known.leaf.public_key.spki);
-    attributes.truth(CKA_TOKEN, true);
+    attributes.boolean(CKA_TOKEN, true);
     // No login is needed to find an object: the key service decides who may sign.
     for no in [CKA_PRIVATE, CKA_MODIFIABLE, CKA_COPYABLE, CKA_DESTROYABLE] {
-        attributes.truth(no, false);
+        attributes.boolean(no, false);
     }
     match class {
         CKO_CERTIFICATE => attributes.certificate(known),
@@ -148,15 +148,15 @@ impl Attributes {
         self.octets(kind, &number.to_ne_bytes());
     }
 
-    fn truth(&mut self, kind: CK_ATTRIBUTE_TYPE, truth: bool) {
-        self.octets(kind, &[if truth { CK_TRUE } else { CK_FALSE }]);
+    fn boolean(&mut self, kind: CK_ATTRIBUTE_TYPE, boolean: bool) {
+        self.octets(kind, &[if boolean { CK_TRUE } else { CK_FALSE }]);
     }
 
     /// Sets the attributes of PKCS#11 section 4.6.3.
     fn certificate(&mut self, known: &CertificateKey) {
         let leaf = &known.leaf;
         self.number(CKA_CERTIFICATE_TYPE, CKC_X_509);
-        self.truth(CKA_TRUSTED, false);
+        self.boolean(CKA_TRUSTED, false);
         // 1: a certificate of the token's user.
         self.number(CKA_CERTIFICATE_CATEGORY, 1);
         self.octets(CKA_ISSUER, &leaf.issuer.der);
@@ -170,9 +170,9 @@ impl Attributes {
     /// Sets the attributes of PKCS#11 sections 4.7 and 4.8.
     fn public_key(&mut self, known: &CertificateKey) {
         self.key(known);
-        self.truth(CKA_VERIFY, true);
+        self.boolean(CKA_VERIFY, true);
         for no in [CKA_ENCRYPT, CKA_WRAP, CKA_VERIFY_RECOVER, CKA_TRUSTED] {
-            self.truth(no, false);
+            self.boolean(no, false);
         }
         if let Some(bits) = known.kind.rsa_bits() {
             self.number(CKA_MODULUS_BITS, bits.into());
@@ -183,14 +183,14 @@ impl Attributes {
     fn private_key(&mut self, known: &CertificateKey) {
         self.key(known);
         for yes in [CKA_SIGN, CKA_SENSITIVE] {
-            self.truth(yes, true);
+            self.boolean(yes, true);
         }
         // This module does not know the history of the key before its import into the key service.
         for no in [CKA_ALWAYS_SENSITIVE, CKA_EXTRACTABLE, CKA_NEVER_EXTRACTABLE, CKA_ALWAYS_AUTHENTICATE] {
-            self.truth(no, false);
+            self.boolean(no, false);
         }
         for no in [CKA_DECRYPT, CKA_UNWRAP, CKA_SIGN_RECOVER, CKA_WRAP_WITH_TRUSTED] {
-            self.truth(no, false);
+            self.boolean(no, false);
         }
         let secrets: &[CK_ATTRIBUTE_TYPE] = match known.kind.rsa_bits() {
             Some(_) => &[
@@ -212,13 +212,13 @@ impl Attributes {
     /// (CKA_EC_POINT), but programs read it from the private key.
     fn key(&mut self, known: &CertificateKey) {
         for no in [CKA_DERIVE, CKA_LOCAL] {
-            self.truth(no, false);
+            self.boolean(no, false);
         }
         self.number(CKA_KEY_GEN_MECHANISM, CK_UNAVAILABLE_INFORMATION);
         let key = &known.leaf.public_key;
         if known.kind.rsa_bits().is_some() {
             self.number(CKA_KEY_TYPE, CKK_RSA);
-            let (modulus, exponent) = rsa_parts(key.key_octets()).unwrap_or_default();
+            let (modulus, exponent) = rsa_parts(key.key_bytes()).unwrap_or_default();
             self.octets(CKA_MODULUS, modulus);
             self.octets(CKA_PUBLIC_EXPONENT, exponent);
         } else {
@@ -227,7 +227,7 @@ impl Attributes {
             self.octets(CKA_EC_PARAMS, curve(known.kind));
             // Also for Ed25519, as in version 3.0, which programs expect. Version 3.1 uses the bare point.
             let point = der::write(|point| {
-                point.octets(key.key_octets());
+                point.octets(key.key_bytes());
             });
             self.octets(CKA_EC_POINT, &point);
         }

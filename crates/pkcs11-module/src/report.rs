@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const PAUSE_S: u64 = 5;
 
 /// Writes a message to standard error.
-pub(crate) fn say(what: impl Display) {
+pub(crate) fn log(what: impl Display) {
     // A failure to write cannot be reported. One call, so that lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("bulla-pkcs11: {what}\n").as_bytes());
 }
@@ -19,7 +19,7 @@ pub(crate) fn say(what: impl Display) {
 /// A kind of message, and the time of the last message of this kind. A message never suppresses messages of another kind. The time
 /// needs no lock, unlike standard error.
 pub(crate) struct ThrottledMessage {
-    said: AtomicU64,
+    last_logged_s: AtomicU64,
     pause_s: u64,
 }
 
@@ -30,16 +30,21 @@ impl ThrottledMessage {
 
     /// Creates a message kind that is written at most once in this many seconds.
     pub(crate) const fn every(pause_s: u64) -> Self {
-        Self { said: AtomicU64::new(0), pause_s }
+        Self { last_logged_s: AtomicU64::new(0), pause_s }
     }
 
     /// Writes the message, unless a message of this kind was written less than `pause_s` seconds ago.
-    pub(crate) fn say(&self, what: impl Display) {
+    pub(crate) fn log(&self, what: impl Display) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let said = self.said.load(Ordering::Relaxed);
-        let is_due = now.abs_diff(said) >= self.pause_s;
-        if is_due && self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            say(what);
+        let last_logged_s = self.last_logged_s.load(Ordering::Relaxed);
+        let is_due = now.abs_diff(last_logged_s) >= self.pause_s;
+        if is_due
+            && self
+                .last_logged_s
+                .compare_exchange(last_logged_s, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            log(what);
         }
     }
 }

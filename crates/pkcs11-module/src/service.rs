@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::certificates::CertificateKey;
 use crate::ffi::signals;
 use crate::identity::{KEPT, Presented};
-use crate::report::{ThrottledMessage, say};
+use crate::report::{ThrottledMessage, log};
 use crate::setup::Setup;
 
 /// Timeout for this module's tasks to end at shutdown. The tasks have nothing to finish.
@@ -53,7 +53,7 @@ impl Service {
             Ok::<_, String>(Self { runtime: Some(runtime), client, timeout })
         });
         built.map_err(|error| {
-            say(format_args!("the key service client cannot be started: {error}"));
+            log(format_args!("the key service client cannot be started: {error}"));
             CKR_GENERAL_ERROR
         })
     }
@@ -69,7 +69,7 @@ impl Service {
         let remote = self.client.key(&key.leaf.public_key.spki).ok_or(CKR_FUNCTION_FAILED)?;
         let deadline = Instant::now() + self.timeout;
         runtime.block_on(remote.sign_digest(scheme, input, deadline)).map_err(|error| {
-            NOT_SIGNED.say(format_args!("signing with {} failed: {error}", key.ski));
+            NOT_SIGNED.log(format_args!("signing with {} failed: {error}", key.ski));
             match error {
                 SignError::Late | SignError::Unavailable(_) => CKR_DEVICE_ERROR,
                 SignError::Failed(_) => CKR_FUNCTION_FAILED,
@@ -86,7 +86,7 @@ async fn present(client: Client, setup: Arc<Setup>, mut presented: Arc<Presented
         let Ok(now) = tokio::task::spawn_blocking(move || looking.presented()).await else { return };
         let tls = now.options.tls.as_ref().filter(|_| !Arc::ptr_eq(&now, &presented));
         if let Some(Err(error)) = tls.map(|tls| client.change_tls(tls)) {
-            say(format_args!("{KEPT}: {error}"));
+            log(format_args!("{KEPT}: {error}"));
         }
         presented = now;
     }

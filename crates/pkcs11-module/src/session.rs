@@ -18,7 +18,7 @@ pub(crate) struct Signing {
     pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
     /// How the program's input is processed.
-    pub(crate) intake: InputMode,
+    pub(crate) input_mode: InputMode,
     /// Whether parts of a message were received.
     pub(crate) is_in_parts: bool,
 }

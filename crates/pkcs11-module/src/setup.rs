@@ -9,7 +9,7 @@ use crate::Outcome;
 use crate::config::{ConfigError, FILE_VARIABLE, Settings};
 use crate::identity::{Identity, Presented};
 use crate::objects::Objects;
-use crate::report::say;
+use crate::report::log;
 
 /// The settings with the content of their files. A forked process inherits them from its parent, which may have had access to files
 /// that the child cannot read.
@@ -32,7 +32,7 @@ impl Setup {
             Ok(Self { settings, identity, objects: RwLock::default() })
         };
         read().map_err(|error| {
-            say(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
+            log(format_args!("{error} ({FILE_VARIABLE} is {})", path.display()));
             CKR_GENERAL_ERROR
         })
     }

@@ -48,7 +48,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyRecipients::Nobody,
+        key_recipients: KeyRecipients::Nobody,
     };
     let (minter, host) = (minter.clone(), id.name.clone());
     let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };
@@ -66,8 +66,8 @@ async fn row(
     at_once: usize,
     prefix: &str,
 ) {
-    let newcomers = NewNameLimit::new(1_000_000, 1_000_000);
-    let store = CertificateStore::with_second_level(1 << 30, newcomers, level);
+    let name_limit = NewNameLimit::new(1_000_000, 1_000_000);
+    let store = CertificateStore::with_second_level(1 << 30, name_limit, level);
     let began = Instant::now();
     let asked = futures_util::stream::iter(0..names)
         .map(|number| fetch(&store, minter, format!("{prefix}{number}.example")))
@@ -107,9 +107,9 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
 }
 
-/// Requests new names from a store with a limit of `octets` bytes.
-async fn memory(minter: &Minter, names: usize, octets: u64) {
-    let store = CertificateStore::new(octets, NewNameLimit::new(1_000_000_000, 1_000_000_000));
+/// Requests new names from a store with a limit of `bytes` bytes.
+async fn memory(minter: &Minter, names: usize, bytes: u64) {
+    let store = CertificateStore::new(bytes, NewNameLimit::new(1_000_000_000, 1_000_000_000));
     let before = resident();
     let began = Instant::now();
     let asked = futures_util::stream::iter(0..names)
@@ -119,7 +119,7 @@ async fn memory(minter: &Minter, names: usize, octets: u64) {
     let (took, grown) = (began.elapsed().as_secs_f64(), resident() - before);
     println!(
         "{names:>9} names, {:>5} MiB allowed: {:>6.1} MiB more, {:>8.2} KiB a name, {:>7.0}/s",
-        octets >> 20,
+        bytes >> 20,
         grown as f64 / 1_048_576.0,
         grown as f64 / 1_024.0 / names as f64,
         names as f64 / took
@@ -140,8 +140,8 @@ async fn main() {
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(7 * 86_400));
     if first.as_deref() == Some("memory") {
         let names = arguments.next().map_or(1_000_000, |text| text.parse().unwrap());
-        for octets in [1 << 32, BYTES_MAX] {
-            memory(&minter, names, octets).await;
+        for bytes in [1 << 32, BYTES_MAX] {
+            memory(&minter, names, bytes).await;
         }
         return;
     }

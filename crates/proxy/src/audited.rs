@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::access_log::{Ended, Judgement, Lasting, Replay};
+use http_relay::access_log::{EndHandler, Ended, Judgement, Replay};
 use http_relay::client::Client;
 use http_relay::page::{self, Body};
 use http_relay::target::Target;
@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
-impl Lasting for Outcome {
+impl EndHandler for Outcome {
     fn ended(self: Box<Self>, how: &Ended) {
         let Self { log, mut event, of_response } = *self;
         let server_key = how.server_key.map(|key| key.0.to_string());
@@ -59,14 +59,14 @@ impl Lasting for Outcome {
 }
 
 impl AuditedDecision {
-    /// Creates the decision event of a request that arrived on the connection `way`.
+    /// Creates the decision event of a request that arrived on the connection `context`.
     pub(super) fn request<B>(
         request: &Request<B>,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         judgement: Option<&Judgement>,
     ) -> Self {
-        let name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
-        let audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
+        let name = context.origin.server.as_ref().unwrap_or(&context.origin.target.name);
+        let audited = Self::of("request", &context.client, name, context.origin.target.port, judgement);
         let mut audited = audited.of_object(request.method().as_str(), request.uri().path());
         // A replay: a person, not the client, sent this request.
         if let Some(replay) = request.extensions().get::<Replay>() {
@@ -119,7 +119,7 @@ impl AuditedDecision {
         Self { event: AuditEvent { actor, action, resource, details }, id, of_response: Arc::default() }
     }
 
-    pub(super) fn of_hooks(mut self, decisions: &[HookDecision]) -> Self {
+    pub(super) fn with_hooks(mut self, decisions: &[HookDecision]) -> Self {
         set_hooks(&mut self.event.details, decisions);
         self
     }
@@ -130,7 +130,7 @@ impl AuditedDecision {
     }
 
     /// Marks this decision as a decision about a held request: adds the ID of the hold, and the name of the person who decided.
-    pub(super) fn of_held(mut self, record: Option<&HoldRecord>) -> Self {
+    pub(super) fn with_hold(mut self, record: Option<&HoldRecord>) -> Self {
         let Some(record) = record else { return self };
         let details = &mut self.event.details;
         details["hold"] = (*record.hold).into();

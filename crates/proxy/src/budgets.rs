@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::access_log::{Ended, Lasting};
+use http_relay::access_log::{EndHandler, Ended};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -42,7 +42,7 @@ struct Usage {
 #[derive(Debug)]
 pub(crate) struct BudgetUse(Arc<Mutex<Usage>>);
 
-impl Lasting for BudgetUse {
+impl EndHandler for BudgetUse {
     fn ended(self: Box<Self>, how: &Ended) {
         let mut usage = self.0.lock();
         usage.bytes = usage.bytes.saturating_add(how.octets_up).saturating_add(how.octets_down);

@@ -57,12 +57,12 @@ impl Proxy {
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
-                let way = way(target, None, false, client);
-                self.serve_http1(stream, way).await;
+                let context = context(target, None, false, client);
+                self.serve_http1(stream, context).await;
             }
             Opening::Http2 => {
-                let way = way(target, None, true, client);
-                self.serve_http2(stream, way).await;
+                let context = context(target, None, true, client);
+                self.serve_http2(stream, context).await;
             }
             Opening::Socks | Opening::Other => {
                 // Without a host name, an address that no rule lists gets the default action.
@@ -91,11 +91,11 @@ impl Proxy {
         if action == Action::Tunnel {
             return self.tunnel_as(stream, &target, &name, &client).await;
         }
-        if action.looks() && self.refusals.has(&client, &name) {
+        if action.intercepts() && self.refusals.has(&client, &name) {
             self.metrics.auto_tunnel();
             return self.tunnel_as(stream, &target, &name, &client).await;
         }
-        if action.looks() && self.permits(&target, &name, &client).await.is_err() {
+        if action.intercepts() && self.permits(&target, &name, &client).await.is_err() {
             return self.metrics.handshake(Handshake::NoLeaf);
         }
         let mirrored = match action {
@@ -123,46 +123,47 @@ impl Proxy {
         self.refusals.accepted(&client, &name);
         self.metrics.handshake(if was_resumed(&stream) { Handshake::Resumed } else { Handshake::Full });
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let mirrored = mirrored.map(|mirrored| mirrored.likeness);
-        let way = ConnectionContext { mirrored, ..way(target, Some(name), http2, client.clone()) };
+        let mirrored = mirrored.map(|mirrored| mirrored.template);
+        let context = ConnectionContext { mirrored, ..context(target, Some(name), http2, client.clone()) };
         if !http2 {
-            return self.serve_http1(stream, way).await;
+            return self.serve_http1(stream, context).await;
         }
         let opening = opening::read(stream, self.options.idle);
         match tokio::time::timeout(self.options.head_timeout, opening).await {
             Ok(Ok((Opening::Http2, stream))) => {
-                self.serve_http2(stream, way).await;
+                self.serve_http2(stream, context).await;
             }
             _ => tracing::debug!(%client, "a client negotiated HTTP/2 but did not use it"),
         }
     }
 
-    /// Serves HTTP/1 requests and protocol upgrades on the connection `way`.
-    async fn serve_http1<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
+    /// Serves HTTP/1 requests and protocol upgrades on the connection `context`.
+    async fn serve_http1<S>(self: &Arc<Self>, stream: S, context: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (proxy, tunnels) = (Arc::clone(self), way.tunnels.clone());
-        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
+        let (proxy, tunnels) = (Arc::clone(self), context.tunnels.clone());
+        let answer = move |request: Request<Incoming>| proxy.clone().exchange_owned(request, context.clone());
         self.http1(stream, answer).await;
         ended(&tunnels).await;
     }
 
     /// Serves requests over HTTP/2.
-    async fn serve_http2<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
+    async fn serve_http2<S>(self: &Arc<Self>, stream: S, context: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (proxy, tunnels) = (Arc::clone(self), way.tunnels.clone());
-        let answer = move |request: Request<Incoming>| proxy.clone().exchanged(request, way.clone());
+        let (proxy, tunnels) = (Arc::clone(self), context.tunnels.clone());
+        let answer = move |request: Request<Incoming>| proxy.clone().exchange_owned(request, context.clone());
         self.http2(stream, answer, Websockets::Offered).await;
         ended(&tunnels).await;
     }
 }
 
-fn way(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) -> ConnectionContext {
+fn context(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) -> ConnectionContext {
     // Without TLS, there is no negotiation of the upstream's protocol.
     let http2 = http2 && server.is_some();
-    let origin = Origin { target, server, tls: None, http2, in_full: false, may_be_here: client.is_here() };
+    let origin =
+        Origin { target, server, tls: None, http2, absolute_form: false, may_be_local: client.is_local() };
     ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: TaskTracker::new() }
 }

@@ -64,7 +64,7 @@ impl ConnectionHandler for Proxy {
 impl Proxy {
     async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, silence: Silence) -> End {
         let client = self.access.client(client);
-        if !self.lets_in(&client) {
+        if !self.permits_network(&client) {
             return End::Refused;
         }
         let (client, _watch) = self.watched(client, &stream);
@@ -72,9 +72,10 @@ impl Proxy {
         let Some((opening, stream)) = self.opening(stream, &client, self.first_bytes_timeout()).await else {
             return End::NoRequest;
         };
-        match (&opening, self.access.door()) {
-            (Opening::Tls(_), Some(door)) => {
-                let Some((stream, client, shown)) = self.accepted(door.accept(stream), client).await else {
+        match (&opening, self.access.tls_acceptor()) {
+            (Opening::Tls(_), Some(tls_acceptor)) => {
+                let Some((stream, client, shown)) = self.accepted(tls_acceptor.accept(stream), client).await
+                else {
                     return End::NoRequest;
                 };
                 match self.opening(stream, &client, self.options.head_timeout).await {
@@ -83,14 +84,14 @@ impl Proxy {
                         tokio::select! {
                             // Polled before the connection is served, so that a client with a revoked certificate is never served.
                             biased;
-                            () = door.guarded().revoked(shown) => End::CutOff,
+                            () = tls_acceptor.guarded().revoked(shown) => End::CutOff,
                             end = Box::pin(self.serve_by_protocol(opening, stream, client, reached, silence)) => end,
                         }
                     }
                     None => End::NoRequest,
                 }
             }
-            (_, Some(door)) if door.only => End::Refused,
+            (_, Some(tls_acceptor)) if tls_acceptor.only => End::Refused,
             _ => {
                 let reached = ProxyEndpoint { at, by_tls: false };
                 self.serve_by_protocol(opening, stream, client, reached, silence).await
@@ -119,7 +120,7 @@ impl Proxy {
     }
 
     /// Returns whether the client's address may use the proxy.
-    pub(super) fn lets_in(&self, client: &Client) -> bool {
+    pub(super) fn permits_network(&self, client: &Client) -> bool {
         let nets = &self.options.clients;
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
@@ -138,7 +139,11 @@ impl Proxy {
     /// Returns the timeout of the client's first bytes. If the port serves only TLS, this is the timeout of a ClientHello.
     fn first_bytes_timeout(&self) -> Duration {
         let limit = self.options.head_timeout;
-        if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
+        if self.access.tls_acceptor().is_some_and(|tls_acceptor| tls_acceptor.only) {
+            limit.min(HELLO_WITHIN)
+        } else {
+            limit
+        }
     }
 
     /// Reads the client's first bytes and detects their protocol. Returns `None` on a read error or a timeout.
@@ -171,7 +176,7 @@ impl Proxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         if opening == Opening::Socks {
-            return self.by_socks(stream, client, &silence).await;
+            return self.serve_socks(stream, client, &silence).await;
         }
         // CONNECT tunnels and upgraded connections continue after their HTTP connection has ended.
         let tunnels = TaskTracker::new();
@@ -200,7 +205,7 @@ impl Proxy {
         end
     }
 
-    async fn by_socks<S>(self: &Arc<Self>, mut stream: S, client: Client, silence: &Silence) -> End
+    async fn serve_socks<S>(self: &Arc<Self>, mut stream: S, client: Client, silence: &Silence) -> End
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -254,12 +259,12 @@ impl Proxy {
             server: None,
             tls: None,
             http2: false,
-            in_full: true,
-            may_be_here: client.is_here(),
+            absolute_form: true,
+            may_be_local: client.is_local(),
         };
-        let way =
+        let context =
             ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: tunnels.clone() };
-        self.exchange(request, &way).await
+        self.exchange(request, &context).await
     }
 
     async fn connect(

@@ -11,7 +11,7 @@ use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadTimer;
 use http_relay::target::{Origin, Target};
-use http_relay::unanswered::{unanswered, unread};
+use http_relay::unanswered::{unanswered, upload_failure_response};
 use http_relay::upgrade::{UpgradeRequest, add_upgrade_fields};
 use http_relay::upstream::{BodyFilter, UpstreamResponseBody};
 use http_relay::websocket::Websocket;
@@ -46,20 +46,20 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(1);
 
 impl Proxy {
     /// Like [`Self::exchange`], for callers that need a `'static` future.
-    pub(super) async fn exchanged(
+    pub(super) async fn exchange_owned(
         self: Arc<Self>,
         request: Request<Incoming>,
-        way: ConnectionContext,
+        context: ConnectionContext,
     ) -> Response<Body> {
         let request = self.with_body(request);
-        self.exchange(request, &way).await
+        self.exchange(request, &context).await
     }
 
     /// Sends the request to its origin, and returns the response or an error page.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<ClientBody>,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
     ) -> Response<Body> {
         let websocket = Websocket::of(&mut request);
         if request.method() == Method::CONNECT {
@@ -68,68 +68,71 @@ impl Proxy {
         }
         let mut began = Instant::now();
         let mut rules = self.rules.now();
-        let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
-        let (server, target) = (way.origin.server.as_ref(), &way.origin.target);
-        let place = || access_log::Destination {
+        let mut entry = self.requests.entry(&request, &context.client, &rules.requests);
+        let (server, target) = (context.origin.server.as_ref(), &context.origin.target);
+        let destination = || access_log::Destination {
             host: server.unwrap_or(&target.name).clone(),
             port: target.port,
             is_tls: Some(server.is_some()),
         };
         entry.iter_mut().for_each(|entry| {
-            entry.set_destination(place);
-            entry.set_original(|| original_of(&request, way, websocket.as_ref()));
+            entry.set_destination(destination);
+            entry.set_original(|| original_of(&request, context, websocket.as_ref()));
         });
         let mut judged = None;
         let authority = authority_of(&request);
         // The policy decides first: nothing is resolved or dialled for a request that is denied or held.
         let admitted = match &authority {
             Ok((_, host)) => {
-                self.admit_or_hold(&mut rules, way, &request, host, (&mut began, &mut entry)).await
+                self.admit_or_hold(&mut rules, context, &request, host, (&mut began, &mut entry)).await
             }
             Err(_) => Ok(Admission::default()),
         };
         let mut admission = match admitted {
             Ok(admission) => admission,
-            Err(refused) => return self.refuse(&request, way, began, entry, &refused).await,
+            Err(refused) => return self.refuse(&request, context, began, entry, &refused).await,
         };
         let audited = self
             .requests
             .has_audit_log()
-            .then(|| AuditedDecision::request(&request, way, admission.judgement.as_ref()))
-            .map(|audited| audited.of_held(admission.approved.as_ref()));
-        if admission.spending.is_some() || audited.is_some() {
-            entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
+            .then(|| AuditedDecision::request(&request, context, admission.judgement.as_ref()))
+            .map(|audited| audited.with_hold(admission.approved.as_ref()));
+        if admission.budget_use.is_some() || audited.is_some() {
+            entry.get_or_insert_with(|| self.requests.counted_entry(&request, &context.client));
         }
         let judgement = admission.judgement.clone();
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let grantee = admission.grantee;
         let response = match authority {
             // If the rules reject the connection, all of its requests are rejected, even if a request names another host.
-            _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
-            Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
-            Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
-            Ok((_, host)) if !self.permits_other_host(way, &host).await => misdirected_page(&host),
+            _ if self.rejects_connection(&rules, &context.origin).await => self.rejected(context),
+            Ok((_, host)) if self.rejects(&rules, &context.origin.target, &host).await => {
+                self.rejected(context)
+            }
+            Ok((_, host)) if self.is_misdirected(context, &host, &rules).await => misdirected_page(&host),
+            Ok((_, host)) if !self.permits_other_host(context, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
                 let upgrade = permitted_upgrade(request.headers(), Upgrades::NotHttp);
                 // Hop-by-hop fields are removed before the request is judged and sent.
                 clean(request.headers_mut());
-                match rules.requests.judge(&mut request, way, &host, grantee) {
+                match rules.requests.judge(&mut request, context, &host, grantee) {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
-                        let place = Destination { origin: origin_of(way, websocket.as_ref()), authority };
+                        let destination =
+                            Destination { origin: origin_of(context, websocket.as_ref()), authority };
                         let websocket = websocket.as_ref();
-                        let asking = ExchangeContext {
+                        let exchange_context = ExchangeContext {
                             rules: &rules,
                             judged,
                             entry: &mut entry,
                             upgrade,
                             websocket,
-                            way,
+                            context,
                             host: &host,
                             judgement: judgement.as_ref(),
                             audited,
                         };
-                        self.ask(request, place, asking).await
+                        self.ask(request, destination, exchange_context).await
                     }
                     Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
                 }
@@ -142,7 +145,7 @@ impl Proxy {
         };
         if let Some(mut entry) = entry {
             if response.status() == StatusCode::MISDIRECTED_REQUEST && judged.is_none() {
-                let verified = server.unwrap_or(&way.origin.target.name);
+                let verified = server.unwrap_or(&context.origin.target.name);
                 entry.set_server_name(Some(verified.to_string()));
             }
             if let Some(judged) = judged.flatten() {
@@ -159,12 +162,12 @@ impl Proxy {
     /// Returns whether a request names another host than its connection, so that the wrong rules would apply. A client may use a
     /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), except names that are tunneled, or that have
     /// another verification or route. For a misdirected request, the client gets status 421, and then opens another connection.
-    async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
-        let origin = &way.origin;
+    async fn is_misdirected(&self, context: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
+        let origin = &context.origin;
         match &origin.server {
             Some(server) if server == host => false,
             Some(server) => {
-                let is_shown = way.mirrored.as_ref().is_some_and(|shown| shown.is_for(host));
+                let is_shown = context.mirrored.as_ref().is_some_and(|shown| shown.is_for(host));
                 !is_shown
                     || self.action_with_rules(&rules.names, &origin.target, host).await == Action::Tunnel
                     || !self.upstreams.treats_alike(server, host)
@@ -199,7 +202,7 @@ impl Proxy {
     async fn refuse(
         &self,
         request: &Request<ClientBody>,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         began: Instant,
         entry: Option<Box<Entry>>,
         refused: &Refused,
@@ -207,34 +210,34 @@ impl Proxy {
         self.metrics.rejected();
         // The request is refused even if the audit event cannot be written.
         let event = || {
-            AuditedDecision::request(request, way, Some(&refused.judgement))
-                .of_held(refused.held.as_ref())
+            AuditedDecision::request(request, context, Some(&refused.judgement))
+                .with_hold(refused.held.as_ref())
                 .refused(refused.page.reason)
         };
         let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
         if let Some(mut entry) = entry {
             refused.note(&mut entry);
-            entry.set_server_name(way.origin.server.as_ref().map(ToString::to_string));
+            entry.set_server_name(context.origin.server.as_ref().map(ToString::to_string));
             entry.answered(response.status(), response.headers());
         }
         self.metrics.request(response.status(), began.elapsed());
         response
     }
 
-    fn rejected(&self, way: &ConnectionContext) -> Response<Body> {
+    fn rejected(&self, context: &ConnectionContext) -> Response<Body> {
         self.metrics.rejected();
-        rejected_page(&way.origin.target)
+        rejected_page(&context.origin.target)
     }
 
     async fn ask(
         self: &Arc<Self>,
         mut request: Request<ClientBody>,
-        mut place: Destination,
-        asking: ExchangeContext<'_>,
+        mut destination: Destination,
+        exchange_context: ExchangeContext<'_>,
     ) -> Response<Body> {
-        let ExchangeContext { rules, judged, entry, upgrade, websocket, way, host, judgement, audited } =
-            asking;
+        let ExchangeContext { rules, judged, entry, upgrade, websocket, context, host, judgement, audited } =
+            exchange_context;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -242,7 +245,7 @@ impl Proxy {
             if let Some(entry) = entry {
                 entry.rules(judged.names());
                 if judged.records() {
-                    self.requests.record(entry, &request, url_of(&request, &place));
+                    self.requests.record(entry, &request, url_of(&request, &destination));
                 }
             }
             if let Some(answer) = judged.own_answer() {
@@ -251,11 +254,11 @@ impl Proxy {
                 return answer;
             }
         }
-        let client = upgrade.clone().map(|asked| UpgradeRequest {
+        let client = upgrade.clone().map(|requested| UpgradeRequest {
             client: hyper::upgrade::on(&mut request),
-            asked,
+            requested,
             websocket,
-            tunnels: &way.tunnels,
+            tunnels: &context.tunnels,
             version: request.version(),
         });
         if let Some(protocol) = &upgrade {
@@ -270,7 +273,7 @@ impl Proxy {
         let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
         let is_upgrade = upgrade.is_some() || websocket.is_some();
         let kind = if is_upgrade { RequestKind::Upgrade } else { RequestKind::Plain };
-        let about = HookedRequest { way, host, judgement, kind, uploading: &uploading };
+        let about = HookedRequest { context, host, judgement, kind, uploading: &uploading };
         // Hooks are called before credentials are injected: a hook never gets a credential.
         let (mut hooks, audited) = match self.pass_request_hooks(&mut request, about, audited, entry).await {
             Ok(passed) => passed,
@@ -280,13 +283,13 @@ impl Proxy {
         let sources = CredentialSources { secrets: rules.secrets.as_deref(), leases: self.leases.as_ref() };
         let mut injected = Vec::new();
         if let Some(judged) = judged {
-            judged.change(&mut request, &mut place);
-            if self.rejects_connection(rules, &place.origin).await {
+            judged.change(&mut request, &mut destination);
+            if self.rejects_connection(rules, &destination.origin).await {
                 self.metrics.rejected();
                 self.audit_unsent(audited.as_ref()).await;
-                return rejected_page(&place.origin.target);
+                return rejected_page(&destination.origin.target);
             }
-            let to = (&place.authority, self.upstreams.verifies(&place.origin));
+            let to = (&destination.authority, self.upstreams.verifies(&destination.origin));
             injected = match judged.inject(&mut request, to, (sources, &[]), self.requests.metrics()).await {
                 Ok(injected) => injected,
                 Err(answer) => {
@@ -311,7 +314,7 @@ impl Proxy {
         if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_BYTES_MAX).await.is_err() {
             self.audit_unsent(audited.as_ref()).await;
             let detail = "the request has no whole body";
-            return unread(&uploading, version)
+            return upload_failure_response(&uploading, version)
                 .unwrap_or_else(|| page::problem(StatusCode::BAD_REQUEST, "http_request_error", detail));
         }
         // Audited first: no credential is sent without an audit event.
@@ -323,11 +326,16 @@ impl Proxy {
         if let (Some(audited), Some(entry), Some(log)) = (&audited, &mut *entry, self.requests.audit_log()) {
             entry.keep(audited.outcome(log));
         }
-        let sending =
-            PreparedRequest { place: &place, judged, sources, audited: audited.as_ref(), is_upgrade };
+        let sending = PreparedRequest {
+            destination: &destination,
+            judged,
+            sources,
+            audited: audited.as_ref(),
+            is_upgrade,
+        };
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
-                let mut response = response.map(|body| body.beside(&uploading));
+                let mut response = response.map(|body| body.with_upload(&uploading));
                 match take_response_filter(&mut response, &injected, searched).await {
                     Ok(mut filter) => {
                         let (response_hooks, audited) = ((&mut hooks, &mut filter), audited.as_ref());
@@ -336,16 +344,22 @@ impl Proxy {
                         {
                             return answer;
                         }
-                        self.passed_on(response, client, judged, entry, (filter, way, &place.origin))
+                        self.forward_response(
+                            response,
+                            client,
+                            judged,
+                            entry,
+                            (filter, context, &destination.origin),
+                        )
                     }
                     Err(error) => unsearchable_response(error, entry),
                 }
             }
             Err(error) => {
-                if let Some(told) = unread(&uploading, version) {
+                if let Some(told) = upload_failure_response(&uploading, version) {
                     return told;
                 }
-                tracing::debug!(target = %place.origin.target, %error, "no response from an upstream");
+                tracing::debug!(target = %destination.origin.target, %error, "no response from an upstream");
                 unanswered(&error)
             }
         }
@@ -358,13 +372,13 @@ impl Proxy {
         }
     }
 
-    fn passed_on(
+    fn forward_response(
         self: &Arc<Self>,
         mut response: Response<UpstreamResponseBody>,
         client: Option<UpgradeRequest<'_>>,
         judged: Option<&MatchedRules>,
         entry: &mut Option<Box<Entry>>,
-        (filter, way, sent_to): (Option<ResponseFilter>, &ConnectionContext, &Origin),
+        (filter, context, sent_to): (Option<ResponseFilter>, &ConnectionContext, &Origin),
     ) -> Response<Body> {
         if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
             entry.upstream(*connection);
@@ -387,7 +401,7 @@ impl Proxy {
                 return page::unrequested_upgrade_page();
             };
             let upstream = hyper::upgrade::on(&mut response);
-            let (proxy, way) = (Arc::clone(self), way.clone());
+            let (proxy, context) = (Arc::clone(self), context.clone());
             let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
@@ -404,7 +418,7 @@ impl Proxy {
             client.spawn(upstream, &self.tasks, move |client, upstream| async move {
                 let client = counted(client, entry.as_deref());
                 let mut upstream = ScrubbedStream::new(upstream, scrubber);
-                let is_complete = proxy.relay_upgraded(&way, client, &mut upstream, half).await;
+                let is_complete = proxy.relay_upgraded(&context, client, &mut upstream, half).await;
                 if let Some(entry) = &mut entry {
                     entry.removed(removed + upstream.removed());
                     match upstream.is_cut() {
@@ -438,7 +452,7 @@ struct ExchangeContext<'a> {
     upgrade: Option<HeaderValue>,
     /// The WebSocket that the client requested by extended CONNECT.
     websocket: Option<&'a Websocket>,
-    way: &'a ConnectionContext,
+    context: &'a ConnectionContext,
     /// The host that the request names.
     host: &'a HostOrIp,
     /// The decision of the policy; `None` without a policy.
@@ -480,18 +494,18 @@ fn unsearchable_response(error: UnsearchableBody, entry: &mut Option<Box<Entry>>
     page::problem(StatusCode::BAD_GATEWAY, "http_response_content_coding", &detail)
 }
 
-/// Returns the origin for requests of the connection `way`. For upgrades that only HTTP/1.1 supports, the origin is limited to
+/// Returns the origin for requests of the connection `context`. For upgrades that only HTTP/1.1 supports, the origin is limited to
 /// HTTP/1.1.
-fn origin_of(way: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Origin> {
+fn origin_of(context: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Origin> {
     match websocket {
-        Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),
-        _ => Arc::clone(&way.origin),
+        Some(_) if context.origin.http2 => Arc::new(Origin { http2: false, ..(*context.origin).clone() }),
+        _ => Arc::clone(&context.origin),
     }
 }
 
 /// Returns the URL of a request as the client would write it.
-fn url_of(request: &Request<ClientBody>, place: &Destination) -> String {
-    let scheme = if place.origin.server.is_some() { "https" } else { "http" };
+fn url_of(request: &Request<ClientBody>, destination: &Destination) -> String {
+    let scheme = if destination.origin.server.is_some() { "https" } else { "http" };
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-    format!("{scheme}://{}{path}", place.authority.to_str().unwrap_or_default())
+    format!("{scheme}://{}{path}", destination.authority.to_str().unwrap_or_default())
 }

@@ -32,7 +32,7 @@ use super::requests::RuleSet;
 pub(super) struct Admission {
     pub(super) grantee: Grantee,
     pub(super) judgement: Option<Judgement>,
-    pub(super) spending: Option<BudgetUse>,
+    pub(super) budget_use: Option<BudgetUse>,
     /// Audit event of a tunnel, to be written when the tunnel ends.
     pub(super) outcome: Option<Box<Outcome>>,
     /// The approval, if a rule holds the request and a person has approved it.
@@ -42,7 +42,7 @@ pub(super) struct Admission {
 impl Admission {
     /// Returns whether the end of the request or tunnel must be recorded, for a budget or for the audit log.
     pub(super) fn is_counted(&self) -> bool {
-        self.spending.is_some() || self.outcome.is_some()
+        self.budget_use.is_some() || self.outcome.is_some()
     }
 
     /// Moves the decision, the budget use and the outcome to the access log entry `entry`, which ends with the request.
@@ -50,8 +50,8 @@ impl Admission {
         if let Some(judgement) = self.judgement.take() {
             entry.set_judgement(judgement);
         }
-        if let Some(spending) = self.spending.take() {
-            entry.keep(Box::new(spending));
+        if let Some(budget_use) = self.budget_use.take() {
+            entry.keep(Box::new(budget_use));
         }
         if let Some(outcome) = self.outcome.take() {
             entry.keep(outcome);
@@ -135,7 +135,7 @@ impl Proxy {
     pub(super) fn admit(
         &self,
         rules: &RuleSet,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         request: &Request<ClientBody>,
         host: &HostOrIp,
         approval: Option<&Approval>,
@@ -144,9 +144,9 @@ impl Proxy {
         if !policy.is_active() {
             return Ok(Admission::default());
         }
-        let identity = identify(policy, &way.client);
-        let subject = of_request(identity, way, request, host);
-        let verified = verified_host(way, host).map_err(|mismatch| subject.host_mismatch(&mismatch))?;
+        let identity = identify(policy, &context.client);
+        let subject = of_request(identity, context, request, host);
+        let verified = verified_host(context, host).map_err(|mismatch| subject.host_mismatch(&mismatch))?;
         let subject = Subject { host: verified, ..subject };
         let decision = subject.decide(policy, Phase::Request(facts_of(request)));
         self.begin(policy, &subject, &decision, approval).map_err(|refusal| match refusal {
@@ -162,14 +162,14 @@ impl Proxy {
     /// count the request.
     pub(super) fn foresee(
         &self,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         request: &Request<ClientBody>,
         host: &HostOrIp,
     ) -> Foreseen {
         let rules = self.rules.now();
         let policy = &rules.policy;
-        let identity = identify(policy, &way.client);
-        let subject = of_request(identity, way, request, host);
+        let identity = identify(policy, &context.client);
+        let subject = of_request(identity, context, request, host);
         Foreseen {
             identity: identity.map(|identity| Arc::clone(&identity.name)),
             decision: policy.is_active().then(|| subject.decide(policy, Phase::Request(facts_of(request)))),
@@ -221,8 +221,8 @@ impl Proxy {
                 };
                 if let Some(log) = self.requests.audit_log() {
                     let audited = AuditedDecision::connection("tunnel", client, (target, name), judgement)
-                        .of_held(admission.approved.as_ref())
-                        .of_hooks(&hooks);
+                        .with_hold(admission.approved.as_ref())
+                        .with_hooks(&hooks);
                     log.record(audited.sent(&[])).await.ok()?;
                     admission.outcome = Some(audited.outcome(log));
                 }
@@ -258,7 +258,7 @@ impl Proxy {
         };
         match passed {
             Ok((admission, hooks)) => {
-                let audited = audited(admission.judgement.as_ref()).of_hooks(&hooks);
+                let audited = audited(admission.judgement.as_ref()).with_hooks(&hooks);
                 Ok((admission, audited))
             }
             Err(refused) => {
@@ -331,7 +331,7 @@ impl Proxy {
 
     async fn log_refusal(&self, audited: AuditedDecision, entry: Option<Box<Entry>>, refused: &Refused) {
         self.metrics.rejected();
-        let audited = audited.of_held(refused.held.as_ref()).of_hooks(&refused.hooks);
+        let audited = audited.with_hold(refused.held.as_ref()).with_hooks(&refused.hooks);
         let _ = self.requests.audit(|| audited.refused(refused.page.reason)).await;
         if let Some(mut entry) = entry {
             refused.note(&mut entry);
@@ -361,11 +361,11 @@ impl Proxy {
         }
         let action = if approved.is_some() { Action::Allow } else { decision.action };
         let judgement = subject.judgement(action, decision.rule.clone());
-        let spending = match subject.identity.map(|identity| self.budgets.begin(identity)) {
+        let budget_use = match subject.identity.map(|identity| self.budgets.begin(identity)) {
             Some(Err((why, wait))) => {
                 let mut refused = subject.refused(StatusCode::TOO_MANY_REQUESTS, "budget", None);
                 refused.page.title = "The budget is used up";
-                refused.page.detail = format!("{}: {why}", subject.whose());
+                refused.page.detail = format!("{}: {why}", subject.client_description());
                 refused.page.advice =
                     "Retry after the time in Retry-After, or ask the operator of this proxy to raise the \
                  limit: budget in [[proxy.policy.identities]]."
@@ -374,11 +374,11 @@ impl Proxy {
                 refused.held = approved;
                 return Err(refused.into());
             }
-            Some(Ok(spending)) => spending,
+            Some(Ok(budget_use)) => budget_use,
             None => None,
         };
         let grantee = subject.grantee(policy);
-        Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None, approved })
+        Ok(Admission { grantee, judgement: Some(judgement), budget_use, outcome: None, approved })
     }
 
     /// Returns the approval of a request that a rule holds: the approval of this request, or a remembered approval of an equal
@@ -421,7 +421,7 @@ impl Subject<'_> {
         found.into_iter().map(|(_, name)| name).collect()
     }
 
-    fn whose(&self) -> String {
+    fn client_description(&self) -> String {
         self.identity
             .map_or("a client without an identity".into(), |identity| format!("identity {}", identity.name))
     }
@@ -443,7 +443,7 @@ impl Subject<'_> {
         };
         let by = decision.rule.as_ref().map_or("the default".to_owned(), |rule| format!("rule {rule}"));
         refused.page.detail =
-            format!("{} of the policy denies {} {asked}: {}", by, self.whose(), decision.reason);
+            format!("{} of the policy denies {} {asked}: {}", by, self.client_description(), decision.reason);
         refused.page.advice = match decision.reason {
             Reason::Path(_) => "Send the path in its normal form.",
             Reason::Expired => "Ask the operator of this proxy for a new identity.",
@@ -559,9 +559,9 @@ enum Mismatch {
 }
 
 /// Returns the host by which a request is judged: the verified host of its connection, never an unverified claim.
-fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a HostOrIp, Mismatch> {
-    let target = &way.origin.target;
-    let of_connection = match &way.origin.server {
+fn verified_host<'a>(context: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a HostOrIp, Mismatch> {
+    let target = &context.origin.target;
+    let of_connection = match &context.origin.server {
         Some(server) if !target.redirected && target.name != *server => {
             return Err(Mismatch::Connect { connect: target.name.clone(), server: server.clone() });
         }
@@ -592,18 +592,18 @@ pub(super) fn admits(
 /// Returns client and destination of a request to `host`.
 fn of_request<'a>(
     identity: Option<&'a Arc<Identity>>,
-    way: &'a ConnectionContext,
+    context: &'a ConnectionContext,
     request: &'a Request<ClientBody>,
     host: &'a HostOrIp,
 ) -> Subject<'a> {
     Subject {
-        client: &way.client,
+        client: &context.client,
         identity,
         host,
-        port: way.origin.target.port,
+        port: context.origin.target.port,
         method: request.method().as_str(),
         path: request.uri().path(),
-        scheme: Some(if way.origin.server.is_some() { "https" } else { "http" }),
+        scheme: Some(if context.origin.server.is_some() { "https" } else { "http" }),
     }
 }
 

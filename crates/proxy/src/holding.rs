@@ -25,24 +25,24 @@ impl Proxy {
     pub(super) async fn admit_or_hold(
         &self,
         rules: &mut Arc<RuleSet>,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         request: &Request<ClientBody>,
         host: &HostOrIp,
         (began, entry): (&mut Instant, &mut Option<Box<Entry>>),
     ) -> Result<Admission, Box<Refused>> {
         let mut approval = None;
         loop {
-            let order = match self.admit(rules, way, request, host, approval.as_ref()) {
+            let order = match self.admit(rules, context, request, host, approval.as_ref()) {
                 Ok(admission) => return Ok(admission),
                 Err(NotAdmitted::Refused(refused)) => return Err(refused),
                 Err(NotAdmitted::Held(order)) => order,
             };
-            let audited = AuditedDecision::request(request, way, Some(&order.judgement()));
+            let audited = AuditedDecision::request(request, context, Some(&order.judgement()));
             // Set before the wait, so that the access log contains the decision even if the client disconnects during the wait.
             entry.iter_mut().for_each(|entry| entry.set_judgement(order.judgement()));
             let arrived = Instant::now();
             // Boxed to keep this future small, because few requests are held.
-            let held = Box::pin(self.hold(*order, audited, &way.client)).await;
+            let held = Box::pin(self.hold(*order, audited, &context.client)).await;
             *began += arrived.elapsed();
             approval = Some(held?);
             // The policy may have changed during the wait.
@@ -92,7 +92,7 @@ impl Proxy {
             }
         };
         let mut record = HoldRecord { hold: Arc::clone(hold.id()), request: Some(audited.id()), by: None };
-        let audited = audited.of_held(Some(&record));
+        let audited = audited.with_hold(Some(&record));
         let _held = self.metrics.held();
         let mut abandoned = Abandoned { proxy: self, event: Some(audited.denied(CLIENT_GONE)) };
         let end = match self.requests.audit(|| audited.unsent()).await {

@@ -10,7 +10,7 @@ use http_relay::page::{self, Body};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadStatus;
 use http_relay::target::Target;
-use http_relay::unanswered::unread;
+use http_relay::unanswered::upload_failure_response;
 use http_relay::upstream::{BodyFilter, UpstreamResponseBody};
 use hyper::{Request, Response, StatusCode};
 use x509::HostOrIp;
@@ -28,7 +28,7 @@ const REASON: &str = "hook";
 
 /// Context of a request that is sent to the hooks.
 pub(super) struct HookedRequest<'a> {
-    pub(super) way: &'a ConnectionContext,
+    pub(super) context: &'a ConnectionContext,
     /// The host that the request names.
     pub(super) host: &'a HostOrIp,
     pub(super) judgement: Option<&'a Judgement>,
@@ -53,26 +53,26 @@ impl Proxy {
         if self.hooks.is_empty() {
             return Ok((session, audited));
         }
-        let HookedRequest { way, host, judgement, kind, uploading } = about;
-        let target = &way.origin.target;
+        let HookedRequest { context, host, judgement, kind, uploading } = about;
+        let target = &context.origin.target;
         let facts = HookFacts {
-            client: &way.client,
+            client: &context.client,
             identity: judgement.and_then(|judgement| judgement.identity.clone()),
             rule: judgement.and_then(|judgement| judgement.policy_rule.clone()),
             host,
             port: target.port,
-            scheme: if way.origin.server.is_some() { "https" } else { "http" },
+            scheme: if context.origin.server.is_some() { "https" } else { "http" },
             id: audited.as_ref().map(AuditedDecision::id).unwrap_or_default(),
         };
         // The host of a request may differ from the CONNECT target and from the TLS server name. The hooks of all these hosts get
         // the request.
         let hosts: Vec<&HostOrIp> =
-            [Some(host), way.origin.server.as_ref(), Some(&target.name)].into_iter().flatten().collect();
+            [Some(host), context.origin.server.as_ref(), Some(&target.name)].into_iter().flatten().collect();
         // Boxed to keep this future small, because most proxies have no hooks.
         let passed = Box::pin(session.on_request((&self.hooks, &hosts), request, &facts, kind)).await;
         let decisions = session.take_decisions();
         self.count_hooks(&decisions);
-        let audited = audited.map(|audited| audited.of_hooks(&decisions));
+        let audited = audited.map(|audited| audited.with_hooks(&decisions));
         let Err((hook, end)) = passed else { return Ok((session, audited)) };
         self.metrics.rejected();
         if let Some(audited) = &audited {
@@ -85,10 +85,12 @@ impl Proxy {
         refused.page.path = shown(request.uri().path());
         entry.iter_mut().for_each(|entry| refused.note(entry));
         Err(match end {
-            HookEnd::Unread(_) => unread(uploading, request.version()).unwrap_or_else(|| {
-                let detail = "the request has no whole body";
-                page::problem(StatusCode::BAD_REQUEST, "http_request_error", detail)
-            }),
+            HookEnd::Unread(_) => {
+                upload_failure_response(uploading, request.version()).unwrap_or_else(|| {
+                    let detail = "the request has no whole body";
+                    page::problem(StatusCode::BAD_REQUEST, "http_request_error", detail)
+                })
+            }
             end => answer(end, &refused.page, request.headers()),
         })
     }

@@ -167,9 +167,9 @@ impl Default for MetricFamilies {
 }
 
 /// An increment of a gauge. Dropping the value decrements the gauge.
-pub(super) struct Open(Gauge);
+pub(super) struct GaugeGuard(Gauge);
 
-impl Drop for Open {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -246,9 +246,9 @@ impl ProxyMetrics {
         self.0.permission.clone()
     }
 
-    pub(super) fn connection(&self) -> Open {
+    pub(super) fn connection(&self) -> GaugeGuard {
         self.0.connections.inc();
-        Open(self.0.connections.clone())
+        GaugeGuard(self.0.connections.clone())
     }
 
     /// Counts a connection that was refused before it was served, by the reason of the refusal.
@@ -290,9 +290,9 @@ impl ProxyMetrics {
     }
 
     /// Counts a held request until the returned value is dropped.
-    pub(super) fn held(&self) -> Open {
+    pub(super) fn held(&self) -> GaugeGuard {
         self.0.held.inc();
-        Open(self.0.held.clone())
+        GaugeGuard(self.0.held.clone())
     }
 
     /// Counts the outcome of a hold.
@@ -344,7 +344,7 @@ impl Collector for StoreFigures {
             (
                 "store_unopened",
                 "Stored leaf certificates that could not be decrypted and were minted again",
-                second.unopened,
+                second.undecryptable,
             ),
             (
                 "store_failures",

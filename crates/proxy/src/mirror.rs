@@ -16,7 +16,7 @@ use x509::HostOrIp;
 
 use super::metrics::ProxyMetrics;
 use super::options::Options;
-use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
+use crate::certificate_store::{LOOKUPS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{MirrorTemplate, MirrorTemplateError, VALIDITY_MIN};
 
 /// Time for which a server's certificate is cached, and maximum delay before the proxy detects a replaced certificate.
@@ -31,7 +31,7 @@ const ENTRY_BYTES: usize = 512;
 /// Certificate properties and protocols of an upstream server that its mirrored leaf copies.
 #[derive(Clone)]
 pub(super) struct MirroredServer {
-    pub(super) likeness: Arc<MirrorTemplate>,
+    pub(super) template: Arc<MirrorTemplate>,
     /// Whether the server supports HTTP/2.
     pub(super) http2: bool,
 }
@@ -73,25 +73,25 @@ pub(super) struct MirrorCache {
     seen: Cache<Arc<Origin>, MirroredServer, MirrorError>,
     /// Rate limit of probes, separate from the limit of the certificate store: the store counts all hosts of a mirrored certificate
     /// as one name, but each host costs a probe.
-    newcomers: Arc<NewNameLimit>,
+    name_limit: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,
 }
 
 impl MirrorCache {
     pub(super) fn new(options: &Options, upstreams: Upstreams, metrics: ProxyMetrics) -> Self {
-        let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
-        let newcomers =
-            NewNameLimit::new(looks(options.new_names_per_minute), looks(options.new_names_burst));
+        let lookups = |names: u32| names.saturating_mul(LOOKUPS_PER_NAME);
+        let name_limit =
+            NewNameLimit::new(lookups(options.new_names_per_minute), lookups(options.new_names_burst));
         let weigh = |origin: &Arc<Origin>, seen: &Result<MirroredServer, MirrorError>| {
             let names = [Some(&origin.target.name), origin.server.as_ref()];
             let names = names.into_iter().flatten().map(|name| name.dns().map_or(0, str::len)).sum::<usize>();
-            let octets = ENTRY_BYTES + names + seen.as_ref().map_or(0, |seen| seen.likeness.octets());
+            let octets = ENTRY_BYTES + names + seen.as_ref().map_or(0, |seen| seen.template.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self {
             seen: Cache::with_weight_max(BYTES_MAX, weigh),
-            newcomers: Arc::new(newcomers),
+            name_limit: Arc::new(name_limit),
             upstreams,
             metrics,
         }
@@ -111,18 +111,18 @@ impl MirrorCache {
             server: Some(name.clone()),
             tls: None,
             http2,
-            in_full: false,
-            may_be_here: client.is_here(),
+            absolute_form: false,
+            may_be_local: client.is_local(),
         });
         // Names of an unverified certificate must not be copied to a trusted leaf.
         if !self.upstreams.verifies(&origin) {
             return None;
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
-        let (asked, name, newcomers) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.newcomers));
+        let (asked, name, name_limit) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.name_limit));
         let charged = RateLimitKey::from(client);
         let look = move || async move {
-            let looked = match newcomers.admit(&charged, &name) {
+            let looked = match name_limit.admit(&charged, &name) {
                 Ok(()) => look(&upstreams, &asked, &name).await,
                 Err(refused) => Err(refused.into()),
             };
@@ -145,10 +145,10 @@ async fn look(
     let introduced = introduced.map_err(|error| MirrorError::Unreached(Arc::new(error)))?;
     let shown = introduced.certificate.ok_or(MirrorError::Nothing)?;
     let now = now();
-    let likeness = MirrorTemplate::of(&shown, name, now)?;
+    let template = MirrorTemplate::of(&shown, name, now)?;
     // The cached template is used only while a mirrored leaf would be valid for at least `VALIDITY_MIN`.
     let left =
-        Duration::from_secs(likeness.not_after().since(now).max(0) as u64).saturating_sub(VALIDITY_MIN);
-    let seen = MirroredServer { likeness: Arc::new(likeness), http2: introduced.http2 };
+        Duration::from_secs(template.not_after().since(now).max(0) as u64).saturating_sub(VALIDITY_MIN);
+    let seen = MirroredServer { template: Arc::new(template), http2: introduced.http2 };
     Ok(Fresh { value: seen, lifetime: left.min(SEEN_FOR) })
 }

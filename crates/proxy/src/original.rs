@@ -13,19 +13,19 @@ use super::connection_context::ConnectionContext;
 /// replay that sent it, if any.
 pub(super) fn original_of(
     request: &Request<ClientBody>,
-    way: &ConnectionContext,
+    context: &ConnectionContext,
     websocket: Option<&Websocket>,
 ) -> Original {
     Original {
-        client: way.client.clone(),
-        incomplete: incomplete(request, way, websocket.is_some()),
+        client: context.client.clone(),
+        incomplete: incomplete(request, context, websocket.is_some()),
         replay: request.extensions().get::<Replay>().cloned(),
     }
 }
 
 fn incomplete(
     request: &Request<ClientBody>,
-    way: &ConnectionContext,
+    context: &ConnectionContext,
     is_websocket: bool,
 ) -> Option<&'static str> {
     let uri = request.uri();
@@ -35,7 +35,7 @@ fn incomplete(
         (!request.body().is_end_stream(), "the request has a body, and the proxy does not keep bodies"),
         (is_upgrade, "the request asks for another protocol, such as WebSocket"),
         (
-            way.origin.is_unverified(),
+            context.origin.is_unverified(),
             "the host of the request is not verified: its connection was redirected",
         ),
         (uri.path().len() > PATH_BYTES_MAX, "the path of the request is too long to be kept"),

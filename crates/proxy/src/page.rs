@@ -32,7 +32,7 @@ pub(super) fn pac(reached: ProxyEndpoint, uri: &Uri, headers: &HeaderMap) -> Str
     // Client input becomes part of a script, so only a plain host and port are permitted.
     let is_plain = |host: &&str| {
         host.bytes()
-            .all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'-' | b':' | b'[' | b']'))
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']'))
     };
     // The proxy's own host name resolves only through the proxy, so it is not used.
     let leads_here = |host: &&str| {

@@ -16,18 +16,19 @@ impl Proxy {
     /// permission is checked after the ClientHello, which may contain a name.
     pub(super) async fn permits_target(&self, target: &Target, client: &Client) -> Result<(), NotPermitted> {
         let name = &target.name;
-        let is_looked_into = self.action_of(target, name).await.looks() && !self.refusals.has(client, name);
+        let is_intercepted =
+            self.action_of(target, name).await.intercepts() && !self.refusals.has(client, name);
         match name {
-            HostOrIp::Dns(_) if is_looked_into => self.permits(target, name, client).await,
+            HostOrIp::Dns(_) if is_intercepted => self.permits(target, name, client).await,
             _ => Ok(()),
         }
     }
 
     /// Checks the permission for a request to `host` on a connection with a mirrored leaf. The connection's own name was checked
     /// before the handshake, but the leaf's other names were not.
-    pub(super) async fn permits_other_host(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
-        let is_another = way.mirrored.is_some() && way.origin.server.as_ref() != Some(host);
-        !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
+    pub(super) async fn permits_other_host(&self, context: &ConnectionContext, host: &HostOrIp) -> bool {
+        let is_another = context.mirrored.is_some() && context.origin.server.as_ref() != Some(host);
+        !is_another || self.permits(&context.origin.target, host, &context.client).await.is_ok()
     }
 
     /// Checks the permission for a leaf for `name` at `target`. Writes a denial to the access log and to the process log.
@@ -37,8 +38,8 @@ impl Proxy {
         name: &HostOrIp,
         client: &Client,
     ) -> Result<(), NotPermitted> {
-        let asker = LeafRequester { address: client.ip(), user: client.user.as_deref(), consumer: None };
-        let permitted = self.permission.ask(asker, name).await;
+        let requester = LeafRequester { address: client.ip(), user: client.user.as_deref(), consumer: None };
+        let permitted = self.permission.ask(requester, name).await;
         if let Err(refused) = &permitted {
             self.requests.log_not_permitted(client, target, name, (status(refused), refused.name()));
             tracing::info!(%client, %target, %name, %refused, "a client was not intercepted: no permission");

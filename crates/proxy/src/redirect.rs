@@ -44,11 +44,11 @@ pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<Sock
 #[cfg(target_os = "linux")]
 fn original_destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let socket = socket2::SockRef::from(stream);
-    let told = match canonical(at) {
+    let original = match canonical(at) {
         SocketAddr::V4(_) => socket.original_dst_v4()?,
         SocketAddr::V6(_) => socket.original_dst_v6()?,
     };
-    told.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    original.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(not(target_os = "linux"))]

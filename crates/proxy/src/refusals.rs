@@ -17,9 +17,9 @@ use crate::certificate_store::RateLimitKey;
 const REMEMBERED_MAX: u64 = 65_536;
 /// Number of handshakes that a client must abort, without a TLS alert, to count as one rejection. A single aborted handshake does
 /// not count, because a client may have other reasons to disconnect.
-const BROKEN_OFF: u8 = 3;
-/// Maximum time from the first of [`BROKEN_OFF`] aborted handshakes to the last one.
-const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
+const ABORTS_MIN: u8 = 3;
+/// Maximum time from the first of [`ABORTS_MIN`] aborted handshakes to the last one.
+const ABORTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Rejections of leaves by one client for one host: the sum of their weights, and the time of the first.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +30,13 @@ struct Refused {
 
 impl Refused {
     fn is_enough(self) -> bool {
-        self.times >= BROKEN_OFF
+        self.times >= ABORTS_MIN
     }
 
     /// Adds a rejection with this `weight` to the count `before`. Starts a new count if `before` is too old.
-    fn and(before: Option<Self>, weight: u8) -> Self {
+    fn add(before: Option<Self>, weight: u8) -> Self {
         match before {
-            Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
+            Some(before) if before.is_enough() || before.first.elapsed() <= ABORTS_WITHIN => {
                 Self { times: before.times.saturating_add(weight), ..before }
             }
             _ => Self { times: weight, first: Instant::now() },
@@ -68,7 +68,7 @@ impl Refusals {
         let Some(remembered) = &self.0 else { return false };
         let NotIntercepted::Handshake(error) = error else { return false };
         let Some(weight) = weight(error) else { return false };
-        let counted = remembered.upsert_with(key(client, name), |before| Refused::and(before, weight));
+        let counted = remembered.upsert_with(key(client, name), |before| Refused::add(before, weight));
         counted.is_enough()
     }
 
@@ -87,7 +87,7 @@ fn key(client: &Client, name: &HostOrIp) -> (RateLimitKey, HostOrIp) {
     (RateLimitKey::from(client), name.clone())
 }
 
-/// Returns the weight of a failed handshake: [`BROKEN_OFF`] for a TLS alert that rejects the leaf, 1 for a closed connection,
+/// Returns the weight of a failed handshake: [`ABORTS_MIN`] for a TLS alert that rejects the leaf, 1 for a closed connection,
 /// `None` for any other failure.
 fn weight(error: &std::io::Error) -> Option<u8> {
     use AlertDescription as Alert;
@@ -97,7 +97,7 @@ fn weight(error: &std::io::Error) -> Option<u8> {
             | Alert::BadCertificate
             | Alert::CertificateUnknown
             | Alert::UnsupportedCertificate,
-        )) => Some(BROKEN_OFF),
+        )) => Some(ABORTS_MIN),
         Some(_) => None,
         None => {
             use std::io::ErrorKind as Kind;
@@ -126,13 +126,13 @@ mod tests {
         assert!(!note() && !note());
         refusals.accepted(&client, &name);
         assert!(!note() && !note(), "the one that was done stands between");
-        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        tokio::time::advance(ABORTS_WITHIN + Duration::from_secs(1)).await;
         assert!(!note() && !note(), "those before are long ago");
         assert!(!refusals.has(&client, &name));
         assert!(note() && refusals.has(&client, &name));
         // Neither a successful handshake that began earlier nor the passing of time cancels the rejection.
         refusals.accepted(&client, &name);
-        tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
+        tokio::time::advance(ABORTS_WITHIN + Duration::from_secs(1)).await;
         assert!(note() && refusals.has(&client, &name));
     }
 

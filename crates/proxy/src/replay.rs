@@ -102,7 +102,7 @@ pub enum ReplayError {
 struct Prepared {
     plan: ReplayPlan,
     request: Request<ClientBody>,
-    way: ConnectionContext,
+    context: ConnectionContext,
 }
 
 impl Replays {
@@ -128,15 +128,15 @@ impl Replays {
     #[crate::boxed]
     pub async fn replay(&self, id: u64, by: &str) -> Result<RecentRequest, ReplayError> {
         let proxy = self.proxy()?;
-        let Prepared { mut request, way, .. } = proxy.prepare(id).await?;
-        let origin = &way.origin;
-        if origin.server.is_some() && proxy.permits_target(&origin.target, &way.client).await.is_err() {
+        let Prepared { mut request, context, .. } = proxy.prepare(id).await?;
+        let origin = &context.origin;
+        if origin.server.is_some() && proxy.permits_target(&origin.target, &context.client).await.is_err() {
             return Err(ReplayError::NotPermitted);
         }
         let replay = Replay { of: id, by: by.into() };
         request.extensions_mut().insert(replay.clone());
         let sent = async {
-            let mut body = std::pin::pin!(proxy.exchange(request, &way).await.into_body());
+            let mut body = std::pin::pin!(proxy.exchange(request, &context).await.into_body());
             while let Some(Ok(_)) = body.frame().await {}
         };
         // The timeout drops the future, with the same effect as a client that disconnects.
@@ -159,15 +159,15 @@ impl Proxy {
             return Err(ReplayError::Incomplete(reason));
         }
         self.check_client(&client)?;
-        let (request, way) = request_of(&kept, client).ok_or(ReplayError::NoRequest)?;
-        let target = &way.origin.target;
-        let name = way.origin.server.as_ref().unwrap_or(&target.name);
+        let (request, context) = request_of(&kept, client).ok_or(ReplayError::NoRequest)?;
+        let target = &context.origin.target;
+        let name = context.origin.server.as_ref().unwrap_or(&target.name);
         match self.action_of(target, name).await {
-            Action::Tunnel if way.origin.server.is_some() => return Err(ReplayError::NotIntercepted),
+            Action::Tunnel if context.origin.server.is_some() => return Err(ReplayError::NotIntercepted),
             Action::Reject => return Err(ReplayError::NotIntercepted),
             _ => {}
         }
-        let foreseen = self.foresee(&way, &request, name);
+        let foreseen = self.foresee(&context, &request, name);
         if foreseen.identity != kept.identity {
             return Err(ReplayError::OtherIdentity(foreseen.identity));
         }
@@ -186,13 +186,13 @@ impl Proxy {
             policy_rule,
             credentials: foreseen.credentials,
         };
-        Ok(Prepared { plan, request, way })
+        Ok(Prepared { plan, request, context })
     }
 
     /// Checks that the client could still authenticate, as far as the proxy can determine this without a connection of the client.
     fn check_client(&self, client: &Client) -> Result<(), ReplayError> {
         let reason = match &client.credential {
-            _ if !self.lets_in(client) => "its network is not in proxy.clients",
+            _ if !self.permits_network(client) => "its network is not in proxy.clients",
             Credential::Certificate(_) => {
                 "it authenticated by a certificate, which only its own connection can present"
             }
@@ -229,8 +229,8 @@ fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBod
         server: is_tls.then_some(name),
         tls: None,
         http2: false,
-        in_full: !is_tls,
-        may_be_here: client.is_here(),
+        absolute_form: !is_tls,
+        may_be_local: client.is_local(),
     };
     let origin = Arc::new(origin);
     Some((request, ConnectionContext { origin, client, mirrored: None, tunnels: TaskTracker::new() }))

@@ -154,7 +154,7 @@ impl RevocationGuard {
     pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let Some(source) = self.source.clone() else { return };
         let _live = telemetry::tasks::guard("client-crls");
-        let mut told = String::new();
+        let mut last_failure = String::new();
         let mut last: LoadResult = (Arc::clone(&self.lists.borrow().files), Ok(()));
         loop {
             let outdated = self.lists.borrow().outdated();
@@ -165,14 +165,14 @@ impl RevocationGuard {
                 None if outdated > 0 => format!("{outdated} CRLs are past their nextUpdate"),
                 None => String::new(),
             };
-            if told != why && !why.is_empty() {
+            if last_failure != why && !why.is_empty() {
                 tracing::error!(
                     door = self.door,
                     why,
                     "client CRLs are outdated or cannot be loaded; the loaded CRLs stay in use"
                 );
             }
-            told = why;
+            last_failure = why;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOK) => {}

@@ -15,7 +15,7 @@ use super::requests::{CredentialSources, Destination, Injected, MatchedRules, re
 
 /// Maximum retries of a request: one with the current version in the credential source, and one with the previous version. Two
 /// retries are needed because the server may switch versions between two attempts.
-const MORE_TRIES: usize = 2;
+const RETRIES_MAX: usize = 2;
 /// Maximum bytes of a 401 response that are read before the request is sent again. If the request cannot be sent again, the client
 /// gets this response.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -24,7 +24,7 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// A request that is ready to be sent, except for its credentials.
 pub(super) struct PreparedRequest<'a> {
-    pub(super) place: &'a Destination,
+    pub(super) destination: &'a Destination,
     pub(super) judged: Option<&'a MatchedRules>,
     pub(super) sources: CredentialSources<'a>,
     pub(super) audited: Option<&'a AuditedDecision>,
@@ -48,10 +48,10 @@ impl Proxy {
     ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let may_repeat = !injected.is_empty() && !sending.is_upgrade;
         let again = if may_repeat { copy_of(&request) } else { None };
-        let first = self.try_send(request, sending.place).await;
+        let first = self.try_send(request, sending.destination).await;
         let mut response = first.map_err(|unanswered| unanswered.error)?;
         record_credential_outcome(response.status(), injected, sending.sources.secrets);
-        for _ in 0..MORE_TRIES {
+        for _ in 0..RETRIES_MAX {
             if response.status() != StatusCode::UNAUTHORIZED {
                 break;
             }
@@ -62,7 +62,7 @@ impl Proxy {
             // Reading the 401 to its end frees the connection for the next try. Otherwise the connection is closed.
             let is_kept = response.body_mut().keep(REFUSAL_BYTES_MAX, REFUSAL_WITHIN).await;
             let refusal = is_kept.then_some(response);
-            response = match (self.try_send(request, sending.place).await, refusal) {
+            response = match (self.try_send(request, sending.destination).await, refusal) {
                 (Ok(other), _) => other,
                 // Nothing was sent, so the client gets the server's 401.
                 (Err(Unanswered { unsent: Some(_), .. }), Some(refusal)) => return Ok(refusal),
@@ -85,8 +85,8 @@ impl Proxy {
         sending: &PreparedRequest<'_>,
     ) -> Option<Vec<Injected>> {
         let judged = sending.judged?;
-        let verified = self.upstreams.verifies(&sending.place.origin);
-        let (to, with) = ((&sending.place.authority, verified), (sending.sources, injected));
+        let verified = self.upstreams.verifies(&sending.destination.origin);
+        let (to, with) = ((&sending.destination.authority, verified), (sending.sources, injected));
         let fresh = judged.inject(request, to, with, self.requests.metrics()).await.ok()?;
         if fresh.iter().all(|one| one.was_sent_last(injected)) {
             return None;

@@ -27,7 +27,7 @@ pub enum Action {
 impl Action {
     /// Returns whether the action intercepts TLS: [`Self::Intercept`] or [`Self::Mirror`].
     #[must_use]
-    pub fn looks(self) -> bool {
+    pub fn intercepts(self) -> bool {
         matches!(self, Self::Intercept | Self::Mirror)
     }
 }
@@ -113,7 +113,7 @@ impl Rules {
     pub(crate) fn action_at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
         let each = addresses.iter().map(|address| self.action_at_address(name, *address, port));
         let left: Vec<Action> = each.filter(|action| *action != Action::Reject).collect();
-        match left.iter().find(|action| action.looks()).or(left.first()) {
+        match left.iter().find(|action| action.intercepts()).or(left.first()) {
             Some(action) => *action,
             None if addresses.is_empty() => self.decide(name, port),
             None => Action::Reject,

@@ -104,9 +104,9 @@ pub async fn start(
     )?;
     let listener = inbound::listen(options.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let newcomers = NewNameLimit::new(options.new_names_per_minute, options.new_names_burst);
+    let name_limit = NewNameLimit::new(options.new_names_per_minute, options.new_names_burst);
     let second_level = options.second_level.clone();
-    let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
+    let store = CertificateStore::with_second_level(options.store_octets_max, name_limit, second_level);
     metrics.watch(&store);
     tasks.spawn(rotate_leaf_keys(Arc::clone(&keys), options.leaf_key_life, tasks.clone()));
     if let Some(level) = &options.second_level {
@@ -147,8 +147,8 @@ pub async fn start(
         .behind(TrustedProxies::new(&options.trusted_proxies));
     let reopen = requests::ReopenSignals::default();
     let requests = start_log(&options, &metrics, &tasks, &reopen)?;
-    if let Some(door) = access.door() {
-        tasks.spawn(Arc::clone(door.guarded()).keep(tasks.stopping()));
+    if let Some(tls_acceptor) = access.tls_acceptor() {
+        tasks.spawn(Arc::clone(tls_acceptor.guarded()).keep(tasks.stopping()));
     }
     let refusals = refusals::Refusals::new(options.auto_tunnel);
     let mirrors = mirror::MirrorCache::new(&options, upstreams.clone(), metrics.clone());

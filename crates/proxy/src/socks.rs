@@ -133,9 +133,9 @@ impl Proxy {
 
 /// Reads a byte string that is prefixed by its length.
 async fn counted<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
-    let mut octets = vec![0; stream.read_u8().await?.into()];
-    stream.read_exact(&mut octets).await?;
-    Ok(octets)
+    let mut bytes = vec![0; stream.read_u8().await?.into()];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
 }
 
 async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, Reply>, NoRequest> {

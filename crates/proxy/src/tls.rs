@@ -131,29 +131,29 @@ impl Interception {
         hello: &ClientHelloFields,
         client: &Client,
     ) -> Result<Arc<CertifiedKey>, FetchError> {
-        let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
+        let template = mirrored.map(|mirrored| Arc::clone(&mirrored.template));
         let of_user = self.users.as_ref().zip(client.user.as_ref());
         let of_user = of_user.map(|(keys, user)| (keys.clone(), Arc::clone(user)));
         let id = LeafId {
             // A mirrored leaf is identified by its certificate, so that all its hosts share one leaf.
-            name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
+            name: template.as_ref().map_or(name, |template| template.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: if hello.ecdsa { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 },
             keys: of_user.as_ref().map_or(self.minter.keys(), |_| LeafKeySharing::ByUser),
             user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
             profile: Arc::clone(&self.profile),
-            mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
-            key_goes_to: KeyRecipients::Nobody,
+            mirrored: template.as_ref().map(|template| template.fingerprint()),
+            key_recipients: KeyRecipients::Nobody,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);
         let mint = move || async move {
             let minter = match of_user {
-                Some((keys, user)) => minter.over(keys.of(&user).map_err(no_key)?),
+                Some((keys, user)) => minter.with_keys(keys.of(&user).map_err(no_key)?),
                 None => minter,
             };
-            match likeness {
-                Some(likeness) => minter.mint_like(&likeness, kind, now).await,
+            match template {
+                Some(template) => minter.mint_mirrored(&template, kind, now).await,
                 None => minter.mint(&name, kind, now).await,
             }
         };

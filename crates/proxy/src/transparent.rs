@@ -47,7 +47,9 @@ impl Proxy {
     async fn redirected(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, silence: &Silence) -> End {
         let client = Client::at(canonical(client));
         let own = &self.options.transparent.clients;
-        if !self.lets_in(&client) || !own.is_empty() && !own.iter().any(|net| net.contains(&client.ip())) {
+        if !self.permits_network(&client)
+            || !own.is_empty() && !own.iter().any(|net| net.contains(&client.ip()))
+        {
             return End::Refused;
         }
         let Ok(at) = stream.local_addr() else { return End::NoRequest };

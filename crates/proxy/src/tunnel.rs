@@ -53,8 +53,8 @@ impl Proxy {
             server: Some(name.clone()),
             tls: None,
             http2: true,
-            in_full: false,
-            may_be_here: client.is_here(),
+            absolute_form: false,
+            may_be_local: client.is_local(),
         };
         self.upstreams.verifies(&origin) && self.upstreams.probe(&origin, name).await.is_ok()
     }
@@ -88,7 +88,7 @@ impl Proxy {
             return tracing::info!(%client, %target, %name, "closed a connection: its address does not belong to the name in the ClientHello");
         }
         let Some(mut admission) = self.note_tunnel(client, target, name, admitted).await else { return };
-        let octets = self.metrics.tunnel();
+        let bytes = self.metrics.tunnel();
         let mut entry = match admission.is_counted() {
             true => Some(self.requests.counted_tunnel(client, target, name)),
             false => self.requests.tunnel(client, target, name),
@@ -101,12 +101,12 @@ impl Proxy {
         let is_meant = |address| {
             is_refused || rules.names.action_at_address(name, address, target.port) == Action::Tunnel
         };
-        match self.upstreams.link(target, name, client.is_here(), &is_meant).await {
+        match self.upstreams.link(target, name, client.is_local(), &is_meant).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
                 let stream = counted(stream, entry.as_deref());
                 tokio::select! {
-                    ended = relay(stream, upstream, self.options.idle, &octets) => {
+                    ended = relay(stream, upstream, self.options.idle, &bytes) => {
                         tracing::debug!(%target, ?ended, "a tunnel ended");
                         if matches!(ended, RelayEnd::Closed) {
                             entry.iter_mut().for_each(|entry| entry.complete());
@@ -128,7 +128,7 @@ impl Proxy {
     /// whether both sides closed normally.
     pub(super) async fn relay_upgraded<A, B>(
         &self,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         client: A,
         upstream: B,
         half: Duration,
@@ -137,15 +137,15 @@ impl Proxy {
         A: AsyncRead + AsyncWrite + Unpin,
         B: AsyncRead + AsyncWrite + Unpin,
     {
-        let octets: ByteCounters = self.metrics.upgraded();
-        let target = &way.origin.target;
-        let name = way.origin.server.as_ref().unwrap_or(&target.name);
+        let bytes: ByteCounters = self.metrics.upgraded();
+        let target = &context.origin.target;
+        let name = context.origin.server.as_ref().unwrap_or(&target.name);
         tokio::select! {
-            ended = relay_with(client, upstream, self.options.idle, half, &octets) => {
+            ended = relay_with(client, upstream, self.options.idle, half, &bytes) => {
                 matches!(ended, RelayEnd::Closed)
             }
-            () = self.wait_until_not_admitted(&way.client, target, name, Phase::Connect) => {
-                tracing::info!(client = %way.client, %target, "closed a connection: the policy no longer allows the host");
+            () = self.wait_until_not_admitted(&context.client, target, name, Phase::Connect) => {
+                tracing::info!(client = %context.client, %target, "closed a connection: the policy no longer allows the host");
                 false
             }
         }

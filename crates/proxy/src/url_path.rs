@@ -5,13 +5,13 @@ use std::borrow::Cow;
 /// Returns the normal form of a path for rules (RFC 3986 section 6.2.2), so that no spelling bypasses a rule. Unnecessary escapes
 /// are decoded, all other characters are escaped, repeated slashes are merged, and dot segments are removed. `%2F` stays.
 pub(crate) fn plain_path(path: &str) -> Cow<'_, str> {
-    settled(path, is_pchar)
+    normalise_escapes(path, is_pchar)
 }
 
 /// Returns the path to send to the server. Like [`plain_path`], but keeps escaped delimiters, because some servers interpret them
 /// differently (RFC 3986 section 2.2).
 pub(crate) fn sent_path(path: &str) -> Cow<'_, str> {
-    settled(path, is_unreserved)
+    normalise_escapes(path, is_unreserved)
 }
 
 /// Returns whether a path has dot segments in any spelling.
@@ -33,10 +33,10 @@ pub(crate) fn hides_dots(path: &str) -> bool {
 /// Returns whether servers may interpret a [`plain_path`] differently. Such a path has an escaped slash, backslash or NUL, one of
 /// these escapes or `%2E` escaped again, or hidden dot segments.
 pub(crate) fn is_ambiguous(path: &str) -> bool {
-    const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
+    const AMBIGUOUS_ESCAPES: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {
         let path = path.to_ascii_uppercase();
-        SOME_UNDO.iter().any(|escape| path.contains(escape))
+        AMBIGUOUS_ESCAPES.iter().any(|escape| path.contains(escape))
     };
     is_escaped || hides_dots(path)
 }
@@ -102,21 +102,21 @@ fn is_dot_segment(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
 
-fn is_unreserved(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || b"-._~".contains(&octet)
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
 /// Returns whether the byte is a `pchar` of RFC 3986 section 3.3, without escapes.
-fn is_pchar(octet: u8) -> bool {
-    is_unreserved(octet) || b"!$&'()*+,;=:@".contains(&octet)
+fn is_pchar(byte: u8) -> bool {
+    is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
 }
 
-fn settled(path: &str, is_undone: fn(u8) -> bool) -> Cow<'_, str> {
-    let is_plain = |octet: u8| octet == b'/' || is_pchar(octet);
+fn normalise_escapes(path: &str, is_decoded: fn(u8) -> bool) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte == b'/' || is_pchar(byte);
     if path.bytes().all(is_plain) && !path.contains("//") && !path.contains("/.") {
         return Cow::Borrowed(path);
     }
-    let spelled = spelled(path, is_undone);
+    let spelled = spelled(path, is_decoded);
     let mut segments: Vec<&str> = Vec::new();
     let mut all = spelled.split('/').skip(1).peekable();
     while let Some(segment) = all.next() {
@@ -139,28 +139,28 @@ fn settled(path: &str, is_undone: fn(u8) -> bool) -> Cow<'_, str> {
 
 /// Decodes the selected escapes, writes the others in upper case, and escapes invalid characters. A `%` that starts no escape is
 /// escaped itself, so that it cannot become part of another escape.
-fn spelled(path: &str, is_undone: fn(u8) -> bool) -> String {
+fn spelled(path: &str, is_decoded: fn(u8) -> bool) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let hex = |octet: Option<&u8>| octet.and_then(|octet| char::from(*octet).to_digit(16));
+    let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let mut spelled = String::with_capacity(path.len());
-    let mut octets = path.as_bytes();
-    while let Some((octet, mut rest)) = octets.split_first() {
-        let escaped = match (octet, hex(rest.first()), hex(rest.get(1))) {
+    let mut bytes = path.as_bytes();
+    while let Some((byte, mut rest)) = bytes.split_first() {
+        let escaped = match (byte, hex(rest.first()), hex(rest.get(1))) {
             (b'%', Some(high), Some(low)) => {
                 rest = &rest[2..];
                 Some((high * 16 + low) as u8)
             }
             _ => None,
         };
-        let is_plain = escaped.map_or(*octet == b'/' || is_pchar(*octet), is_undone);
-        let octet = escaped.unwrap_or(*octet);
+        let is_plain = escaped.map_or(*byte == b'/' || is_pchar(*byte), is_decoded);
+        let byte = escaped.unwrap_or(*byte);
         if is_plain {
-            spelled.push(char::from(octet));
+            spelled.push(char::from(byte));
         } else {
             spelled.push('%');
-            spelled.extend([octet >> 4, octet & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+            spelled.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
         }
-        octets = rest;
+        bytes = rest;
     }
     spelled
 }

@@ -98,7 +98,7 @@ pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
     // First, calls that fail with ENOSYS. A filter cannot read the flags of clone3, which are behind a pointer, so the C library
     // must fall back to clone.
     apply_filter(&program(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
-    apply_filter(&program(refused(programs)?, libc::EPERM)?)?;
+    apply_filter(&program(denied_rules(programs)?, libc::EPERM)?)?;
     #[cfg(target_arch = "x86_64")]
     apply_filter(&reject_x32_calls())?;
     Ok(())
@@ -121,10 +121,10 @@ fn reject_x32_calls() -> BpfProgram {
 /// Rejects system calls by which a process in a network namespace reaches the host: Unix sockets to the host's servers, and input
 /// for its terminal.
 pub(crate) fn confine(unix: UnixSockets) -> Result<(), Error> {
-    apply_filter(&program(confined(unix)?, libc::EPERM)?)
+    apply_filter(&program(confine_rules(unix)?, libc::EPERM)?)
 }
 
-fn confined(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+fn confine_rules(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     /// Mask of a socket's type, without its flags.
     const KIND: u64 = 0xf;
     let second = |compare, value: u64| -> Result<SeccompRule, BackendError> {
@@ -144,7 +144,7 @@ fn confined(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     Ok(rules)
 }
 
-fn refused(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+fn denied_rules(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let executed = match programs {
         Programs::None => EXECUTION,
         Programs::Started => &[],

@@ -29,7 +29,7 @@ const READABLE: &[&str] = &[
 /// Files that every program writes.
 const WRITABLE: &[&str] = &["/dev/null", "/dev/tty"];
 /// The Landlock version of Linux 6.12. Older kernels enforce the rights that they support.
-const KNOWN: ABI = ABI::V6;
+const LANDLOCK_ABI: ABI = ABI::V6;
 
 /// The Landlock version of Linux 6.2. On older kernels files can be truncated without the right to write them.
 const READ_ONLY_MIN: ABI = ABI::V3;
@@ -49,7 +49,7 @@ fn paths(fixed: &[&str], more: &[PathBuf]) -> Vec<PathBuf> {
 pub(crate) fn restrict(files: &Files, programs: Programs) -> Result<State, RulesetError> {
     match files {
         Files::Any(why) => Ok(State::NotAsked(why)),
-        Files::Only { readable, writable } => only(readable, writable, programs),
+        Files::Only { readable, writable } => restrict_to(readable, writable, programs),
         Files::ReadOnly { writable } => read_only(writable),
     }
 }
@@ -61,10 +61,10 @@ fn read_only(writable: &[PathBuf]) -> Result<State, RulesetError> {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(READ_ONLY_MIN))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
         .create()?
-        .add_rules(path_beneath_rules(["/"], AccessFs::from_read(KNOWN)))?
-        .add_rules(path_beneath_rules(paths(DEVICES, &writable), AccessFs::from_all(KNOWN)))?
+        .add_rules(path_beneath_rules(["/"], AccessFs::from_read(LANDLOCK_ABI)))?
+        .add_rules(path_beneath_rules(paths(DEVICES, &writable), AccessFs::from_all(LANDLOCK_ABI)))?
         .restrict_self()?;
     Ok(match status.ruleset {
         // Rights that only newer kernels support are not required.
@@ -73,15 +73,19 @@ fn read_only(writable: &[PathBuf]) -> Result<State, RulesetError> {
     })
 }
 
-fn only(readable: &[PathBuf], writable: &[PathBuf], programs: Programs) -> Result<State, RulesetError> {
+fn restrict_to(
+    readable: &[PathBuf],
+    writable: &[PathBuf],
+    programs: Programs,
+) -> Result<State, RulesetError> {
     let read = match programs {
         Programs::None => AccessFs::ReadFile | AccessFs::ReadDir,
-        Programs::Started => AccessFs::from_read(KNOWN),
+        Programs::Started => AccessFs::from_read(LANDLOCK_ABI),
     };
-    let write: BitFlags<AccessFs> = read | AccessFs::from_write(KNOWN);
+    let write: BitFlags<AccessFs> = read | AccessFs::from_write(LANDLOCK_ABI);
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessFs::from_all(LANDLOCK_ABI))?
         .scope(Scope::Signal)?
         .create()?
         .add_rules(path_beneath_rules(paths(READABLE, readable), read))?

@@ -61,7 +61,7 @@ pub fn enter(plan: &Plan) -> Result<&'static Report, SandboxError> {
     if threads != 1 && plan.mode != Mode::Off {
         return Err(SandboxError::Threads(threads));
     }
-    Ok(report::keep(restrict_thread(plan)?))
+    Ok(report::store_report(restrict_thread(plan)?))
 }
 
 /// Restricts the calling thread, the threads that it starts from now on, and their programs.

@@ -20,16 +20,16 @@ pub fn mount_processes() -> Result<(), NamespaceError> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|error| NamespaceError::Mounts(error.into()))?;
     let processes = || {
-        mount("proc", "/proc", "proc", PLAIN, None)?;
+        mount("proc", "/proc", "proc", SAFE_FLAGS, None)?;
         mount_bind("/proc/sys", "/proc/sys")?;
-        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY | PLAIN, c"")
+        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY | SAFE_FLAGS, c"")
     };
     processes().map_err(|error| NamespaceError::Processes(error.into()))?;
     let trigger = Path::new("/proc/sysrq-trigger");
     if trigger.exists() { hide(trigger) } else { Ok(()) }
 }
 
-const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+const SAFE_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 /// Mount options of an empty folder.
 const EMPTY: &CStr = c"size=4k,mode=0555";
 
@@ -39,7 +39,7 @@ const EMPTY: &CStr = c"size=4k,mode=0555";
 /// [`NamespaceError::Hide`]
 pub fn hide(path: &Path) -> Result<(), NamespaceError> {
     let hidden = match path.is_dir() {
-        true => mount("tmpfs", path, "tmpfs", PLAIN | MountFlags::RDONLY, EMPTY),
+        true => mount("tmpfs", path, "tmpfs", SAFE_FLAGS | MountFlags::RDONLY, EMPTY),
         false => mount_bind("/dev/null", path),
     };
     hidden.map_err(|error| NamespaceError::Hide(path.to_owned(), error.into()))
@@ -61,7 +61,7 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
         bound.map_err(|error| NamespaceError::Writable(path.clone(), error.into()))?;
     }
     if Path::new(SHARED_MEMORY).is_dir() {
-        mount("tmpfs", SHARED_MEMORY, "tmpfs", PLAIN, c"mode=1777")
+        mount("tmpfs", SHARED_MEMORY, "tmpfs", SAFE_FLAGS, c"mode=1777")
             .map_err(|error| NamespaceError::Writable(SHARED_MEMORY.into(), error.into()))?;
     }
     let text = fs::read_to_string("/proc/self/mountinfo").map_err(NamespaceError::Mounts)?;

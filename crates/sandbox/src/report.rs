@@ -86,6 +86,6 @@ pub fn report() -> Option<&'static Report> {
     REPORT.get()
 }
 
-pub(crate) fn keep(report: Report) -> &'static Report {
+pub(crate) fn store_report(report: Report) -> &'static Report {
     REPORT.get_or_init(|| report)
 }

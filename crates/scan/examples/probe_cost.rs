@@ -117,17 +117,17 @@ fn probe(config: &Arc<ServerConfig>, profile: Profile) -> Result<Duration, Failu
         spent += began.elapsed();
         match step {
             Step::More => out.clear(),
-            Step::Send(octets) => out = octets,
+            Step::Send(bytes) => out = bytes,
             Step::Done(_) if handshake.evidence().proof == Proof::Verified => return Ok(spent),
             other => return Err(format!("{other:?} {:?}", handshake.evidence().proof).into()),
         }
     }
 }
 
-fn exchange(server: &mut ServerConnection, octets: &[u8]) -> Result<Vec<u8>, Failure> {
-    let mut octets = octets;
-    while !octets.is_empty() {
-        server.read_tls(&mut octets)?;
+fn exchange(server: &mut ServerConnection, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut bytes = bytes;
+    while !bytes.is_empty() {
+        server.read_tls(&mut bytes)?;
         server.process_new_packets()?;
     }
     let mut flight = Vec::new();

@@ -44,9 +44,9 @@ fn checker() -> Result<RevocationChecker, Failure> {
 /// Returns a serial number of 16 pseudorandom bytes, like serial numbers of public CAs.
 fn serial(number: u64) -> Vec<u8> {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut octets = [mixed.to_be_bytes(), mixed.rotate_left(17).to_be_bytes()].concat();
-    octets[0] = octets[0] & 0x3f | 0x40;
-    octets
+    let mut bytes = [mixed.to_be_bytes(), mixed.rotate_left(17).to_be_bytes()].concat();
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    bytes
 }
 
 fn crl(authority: &RevokingAuthority, entries: u64) -> Result<Vec<u8>, Failure> {
@@ -108,7 +108,7 @@ async fn large(entries: u64) -> Result<(), Failure> {
     let server = RevocationServer::start(Duration::ZERO).await?;
     let authority = RevokingAuthority::new(0)?;
     let der = crl(&authority, entries)?;
-    let octets = der.len();
+    let bytes = der.len();
     server.put_bytes("/large.crl", der);
     let issuer = Arc::new(authority.certificate().clone());
     let checker = checker()?;
@@ -120,10 +120,10 @@ async fn large(entries: u64) -> Result<(), Failure> {
     let counts = checker.counts();
     println!(
         "a CRL of {entries} entries, {:.1} MB: {verdict}\n{:.0} ms to get, check and pack; {:.2} octets an entry, {:.1} MB",
-        octets as f64 / 1e6,
+        bytes as f64 / 1e6,
         took.as_secs_f64() * 1e3,
-        counts.octets_packed as f64 / entries.max(1) as f64,
-        counts.octets_packed as f64 / 1e6,
+        counts.packed_bytes as f64 / entries.max(1) as f64,
+        counts.packed_bytes as f64 / 1e6,
     );
     for (which, certificate) in [("there", &there), ("absent", &absent)] {
         let began = Instant::now();

@@ -55,7 +55,7 @@ const RECOVERY_JITTER: Policy =
 
 /// Knowledge about endpoints from earlier scans.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownEndpoints {
     /// Endpoints already observed in this scan (`--resume`), by [`Target::identity`].
     pub observed: HashSet<String>,
     /// Endpoints that did not respond in the previous scan, by [`Target::identity`]: they are probed last.
@@ -104,19 +104,19 @@ impl Scanner {
     pub fn start(
         &self,
         targets: Box<dyn Iterator<Item = Result<Target, TargetError>> + Send>,
-        known: Known,
+        known: KnownEndpoints,
         stop: CancellationToken,
     ) -> Run {
         let (out, observations) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
-        let (refuse, refused) = mpsc::channel(REFUSALS_IN_CHANNEL);
-        let (feed, input) = mpsc::channel(TARGETS_IN_CHANNEL);
+        let (refused_sender, refused) = mpsc::channel(REFUSALS_IN_CHANNEL);
+        let (target_sender, input) = mpsc::channel(TARGETS_IN_CHANNEL);
         let progress = Arc::new(Progress::default());
         let reading = stop.clone();
         // A separate thread, because standard input blocks. The thread ends when its input ends or its reader is dropped.
-        std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
+        std::thread::spawn(move || read_targets(targets, &target_sender, &refused_sender, &reading));
         let observations = self.with_verdicts(observations, &stop);
         let measuring = stop.child_token();
-        self.prober.patience.measure(measuring.clone());
+        self.prober.adaptive_timeouts.measure(measuring.clone());
         let scheduler = Scheduler::new(self.prober.clone(), input, known, out, progress.clone(), stop);
         let guard = telemetry::tasks::guard("scan-scheduler");
         tokio::spawn(async move {
@@ -143,8 +143,8 @@ impl Scanner {
 
 fn read_targets(
     targets: impl Iterator<Item = Result<Target, TargetError>>,
-    feed: &mpsc::Sender<Target>,
-    refuse: &mpsc::Sender<TargetError>,
+    target_sender: &mpsc::Sender<Target>,
+    refused_sender: &mpsc::Sender<TargetError>,
     stop: &CancellationToken,
 ) {
     for target in targets {
@@ -153,12 +153,12 @@ fn read_targets(
         }
         match target {
             Ok(target) => {
-                if feed.blocking_send(target).is_err() {
+                if target_sender.blocking_send(target).is_err() {
                     return;
                 }
             }
             // The receiver may be dropped; a slow receiver delays this thread.
-            Err(error) => drop(refuse.blocking_send(error)),
+            Err(error) => drop(refused_sender.blocking_send(error)),
         }
     }
 }
@@ -191,7 +191,7 @@ struct Scheduler {
     prober: Arc<Prober>,
     input: mpsc::Receiver<Target>,
     input_open: bool,
-    known: Known,
+    known: KnownEndpoints,
     seen: HashSet<u64>,
     hasher: RandomState,
     resolving: JoinSet<Resolved>,
@@ -204,7 +204,7 @@ struct Scheduler {
     probing: JoinSet<Option<(Job, ProbeOutcome)>>,
     under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
-    last: VecDeque<Retry>,
+    retry_queue: VecDeque<Retry>,
     out: mpsc::Sender<Observation>,
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -214,7 +214,7 @@ impl Scheduler {
     fn new(
         prober: Arc<Prober>,
         input: mpsc::Receiver<Target>,
-        known: Known,
+        known: KnownEndpoints,
         out: mpsc::Sender<Observation>,
         progress: Arc<Progress>,
         stop: CancellationToken,
@@ -236,7 +236,7 @@ impl Scheduler {
             under_way: HashMap::new(),
             reading: JoinSet::new(),
             stop,
-            last: VecDeque::new(),
+            retry_queue: VecDeque::new(),
             out,
             progress,
         }
@@ -250,7 +250,7 @@ impl Scheduler {
             if self.finished() {
                 break;
             }
-            let room = self.input_open && self.can_take_input();
+            let has_room = self.input_open && self.can_take_input();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -262,13 +262,13 @@ impl Scheduler {
                 Some(done) = self.probing.join_next_with_id() => self.on_probed(done).await,
                 Some(done) = self.reading.join_next() => drop(task_result(done)),
                 Some(done) = self.resolving.join_next_with_id() => self.on_resolved(done).await,
-                target = self.input.recv(), if room => match target {
+                target = self.input.recv(), if has_room => match target {
                     Some(target) => self.on_target(target),
                     None => self.input_open = false,
                 },
                 // Nothing is in progress or readable, and the scan has not ended: the limit is temporarily zero.
                 () = tokio::time::sleep(std::time::Duration::from_millis(20)),
-                    if self.probing.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !room => {}
+                    if self.probing.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !has_room => {}
             }
         }
         self.probing.shutdown().await;
@@ -285,7 +285,7 @@ impl Scheduler {
         left.extend(self.resolving_targets.drain().map(|(_, target)| target));
         left.extend(self.ready.drain(..).map(|job| job.target));
         left.extend(self.parked.drain().flat_map(|(_, jobs)| jobs).map(|job| job.target));
-        left.extend(self.last.drain(..).map(|retry| retry.target));
+        left.extend(self.retry_queue.drain(..).map(|retry| retry.target));
         for target in left {
             self.report_cancelled(target).await;
         }
@@ -310,7 +310,7 @@ impl Scheduler {
             && self.reading.is_empty()
             && self.ready.is_empty()
             && self.parked_count == 0
-            && self.last.is_empty()
+            && self.retry_queue.is_empty()
     }
 
     fn can_take_input(&self) -> bool {
@@ -332,8 +332,8 @@ impl Scheduler {
             return;
         }
         self.progress.queued();
-        if self.known.silent.contains(&identity) && self.last.len() < SECOND_PASS_MAX {
-            self.last.push_back(Retry { target, job: None, pause: Duration::ZERO });
+        if self.known.silent.contains(&identity) && self.retry_queue.len() < SECOND_PASS_MAX {
+            self.retry_queue.push_back(Retry { target, job: None, pause: Duration::ZERO });
         } else {
             self.admit(target, Pass::First, 0, Duration::ZERO);
         }
@@ -437,7 +437,7 @@ impl Scheduler {
 
     async fn on_unresolved(&mut self, done: Resolved, error: ResolveError) {
         let (outcome, detail) = crate::ending::lookup_outcome(&error);
-        let again = outcome.can_heal() && done.pass == Pass::First;
+        let again = outcome.is_transient() && done.pass == Pass::First;
         if again && self.queue_for_second_pass(done.target.clone(), None, outcome) {
             return;
         }
@@ -456,13 +456,13 @@ impl Scheduler {
         job: Option<Job>,
         outcome: ProbeOutcome,
     ) -> bool {
-        let room = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
-        if room {
+        let has_room = self.prober.options.second_pass && self.retry_queue.len() < SECOND_PASS_MAX;
+        if has_room {
             let pause = self.pause_after(outcome, &target);
-            self.last.push_back(Retry { target, job, pause });
-            self.progress.set_waiting_for_second_pass(self.last.len());
+            self.retry_queue.push_back(Retry { target, job, pause });
+            self.progress.set_waiting_for_second_pass(self.retry_queue.len());
         }
-        room
+        has_room
     }
 
     /// Returns the delay before an endpoint's second probe. After a timeout no delay is needed; after an immediate failure (a
@@ -482,8 +482,8 @@ impl Scheduler {
             if let Some(job) = self.ready.pop_front() {
                 self.start_or_park(job);
             } else if self.is_first_pass_done() {
-                let Some(Retry { target, job, pause }) = self.last.pop_front() else { return };
-                self.progress.set_waiting_for_second_pass(self.last.len());
+                let Some(Retry { target, job, pause }) = self.retry_queue.pop_front() else { return };
+                self.progress.set_waiting_for_second_pass(self.retry_queue.len());
                 match job {
                     Some(job) => self.start_or_park(Job { pause, ..job }),
                     None => self.admit(target, Pass::Second, 1, pause),
@@ -518,7 +518,7 @@ impl Scheduler {
         self.progress.set_in_flight(self.probing.len() + 1);
         let (prober, out) = (self.prober.clone(), self.out.clone());
         let progress = self.progress.clone();
-        let second_pass = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
+        let second_pass = self.prober.options.second_pass && self.retry_queue.len() < SECOND_PASS_MAX;
         let guard = telemetry::tasks::guard("scan-look");
         let under_way = (job.target.clone(), job.address());
         let probe = self.probing.spawn(async move {
@@ -563,7 +563,7 @@ impl Scheduler {
         if !self.queue_for_second_pass(target, None, outcome) {
             // The second-pass queue became full during this probe: probe again immediately instead.
             self.ready.push_back(job);
-        } else if let Some(again) = self.last.back_mut() {
+        } else if let Some(again) = self.retry_queue.back_mut() {
             again.job = Some(job);
         }
     }

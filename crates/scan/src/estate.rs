@@ -20,7 +20,7 @@ pub struct EstateFinding {
     /// Violated rule, with its evidence.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The first affected endpoints. [`Estate::naming`] sets their maximum number.
+    /// The first affected endpoints. [`Estate::with_named_max`] sets their maximum number.
     pub endpoints: Vec<String>,
     /// Number of affected endpoints.
     pub count: usize,
@@ -31,7 +31,7 @@ pub struct EstateFinding {
 #[derive(Debug)]
 pub struct Estate {
     named_max: usize,
-    certificates: HashMap<Fingerprint, Shown>,
+    certificates: HashMap<Fingerprint, CertificateUse>,
     keys: HashMap<SpkiHash, KeyUse>,
     names: HashMap<String, NameUse>,
     overflowed: bool,
@@ -40,14 +40,14 @@ pub struct Estate {
 /// The hosts that show a certificate. Nearly always this is a single host with one endpoint, so the fields are optimized for this
 /// case.
 #[derive(Debug)]
-struct Shown {
+struct CertificateUse {
     host: Box<str>,
     several_hosts: bool,
     endpoints: Vec<Box<str>>,
     count: usize,
 }
 
-impl Shown {
+impl CertificateUse {
     fn new(host: &str) -> Self {
         Self { host: host.into(), several_hosts: false, endpoints: Vec::with_capacity(1), count: 0 }
     }
@@ -77,10 +77,10 @@ impl NameUse {
 
     fn add(&mut self, leaf: Fingerprint, endpoint: &str, named_max: usize) {
         self.count += 1;
-        let place = self.certificates.len().min(self.endpoints.len());
+        let position = self.certificates.len().min(self.endpoints.len());
         if !self.certificates.contains(&leaf) {
             self.certificates.push(leaf);
-            self.endpoints.insert(place, endpoint.into());
+            self.endpoints.insert(position, endpoint.into());
         } else {
             self.endpoints.push(endpoint.into());
         }
@@ -103,14 +103,14 @@ impl KeyUse {
 
 impl Default for Estate {
     fn default() -> Self {
-        Self::naming(ENDPOINTS_NAMED_MAX)
+        Self::with_named_max(ENDPOINTS_NAMED_MAX)
     }
 }
 
 impl Estate {
     /// Creates an estate that lists up to `named_max` endpoints in each finding.
     #[must_use]
-    pub fn naming(named_max: usize) -> Self {
+    pub fn with_named_max(named_max: usize) -> Self {
         Self {
             named_max,
             certificates: HashMap::new(),
@@ -137,7 +137,7 @@ impl Estate {
                 .and_modify(|used| used.further.push(leaf.fingerprint))
                 .or_insert_with(|| KeyUse { first: leaf.fingerprint, further: Vec::new() });
         }
-        self.certificates.entry(leaf.fingerprint).or_insert_with(|| Shown::new(host)).add(
+        self.certificates.entry(leaf.fingerprint).or_insert_with(|| CertificateUse::new(host)).add(
             host,
             endpoint,
             self.named_max,
@@ -148,12 +148,12 @@ impl Estate {
         if !observation.by_address {
             return;
         }
-        let room = self.names.len() < COMPARED_MAX;
-        self.overflowed |= !room;
+        let has_room = self.names.len() < COMPARED_MAX;
+        self.overflowed |= !has_room;
         let name = observation.target.identity();
         match self.names.get_mut(&name) {
             Some(seen) => seen.add(leaf, endpoint, self.named_max),
-            None if room => {
+            None if has_room => {
                 self.names.entry(name).or_insert_with(NameUse::new).add(leaf, endpoint, self.named_max)
             }
             None => {}
@@ -169,13 +169,13 @@ impl Estate {
     /// Returns the findings. Within each rule, the findings with the most endpoints are first.
     #[must_use]
     pub fn finish(self) -> Vec<EstateFinding> {
-        let mut findings = self.differing();
+        let mut findings = self.differing_addresses();
         findings.extend(self.shared_keys());
         findings.extend(self.shared_certificates());
         findings
     }
 
-    fn differing(&self) -> Vec<EstateFinding> {
+    fn differing_addresses(&self) -> Vec<EstateFinding> {
         let mut findings: Vec<_> = self
             .names
             .iter()
@@ -204,19 +204,19 @@ impl Estate {
             .iter()
             .filter(|(_, used)| !used.further.is_empty())
             .map(|(key, used)| {
-                let shown: Vec<_> = used.certificates().filter_map(|c| self.certificates.get(&c)).collect();
+                let uses: Vec<_> = used.certificates().filter_map(|c| self.certificates.get(&c)).collect();
                 EstateFinding {
                     finding: Finding {
                         rule: &rules::SHARED_KEY,
                         evidence: format!("key {key} is used by {} certificates", used.further.len() + 1),
                         certificate: Some(used.first),
                     },
-                    endpoints: shown
+                    endpoints: uses
                         .iter()
                         .flat_map(|s| s.endpoints.iter().map(|endpoint| endpoint.to_string()))
                         .take(self.named_max)
                         .collect(),
-                    count: shown.iter().map(|s| s.count).sum(),
+                    count: uses.iter().map(|s| s.count).sum(),
                 }
             })
             .collect();
@@ -228,15 +228,15 @@ impl Estate {
         let mut findings: Vec<_> = self
             .certificates
             .iter()
-            .filter(|(_, shown)| shown.several_hosts)
-            .map(|(certificate, shown)| EstateFinding {
+            .filter(|(_, uses)| uses.several_hosts)
+            .map(|(certificate, uses)| EstateFinding {
                 finding: Finding {
                     rule: &rules::SHARED_CERTIFICATE,
-                    evidence: format!("served by {} endpoints", shown.count),
+                    evidence: format!("served by {} endpoints", uses.count),
                     certificate: Some(*certificate),
                 },
-                endpoints: shown.endpoints.iter().map(ToString::to_string).collect(),
-                count: shown.count,
+                endpoints: uses.endpoints.iter().map(ToString::to_string).collect(),
+                count: uses.count,
             })
             .collect();
         sort(&mut findings);

@@ -61,7 +61,7 @@ fn observe_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Obser
     contents
         .chains()
         .map(|chain| {
-            let target = Target::file(&if several { place(path, chain) } else { path.to_owned() });
+            let target = Target::file(&if several { entry_path(path, chain) } else { path.to_owned() });
             let detail = if notes.is_empty() { format.to_owned() } else { format!("{format}; {notes}") };
             let mut observation =
                 Observation::ended(Arc::new(target), now_us(), ProbeOutcome::Answered, Some(detail));
@@ -82,10 +82,10 @@ fn observe_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Obser
 }
 
 /// Returns `path#alias`, or `path#3` for an entry without an alias.
-fn place(path: &Path, chain: &[CertificateFound]) -> PathBuf {
+fn entry_path(path: &Path, chain: &[CertificateFound]) -> PathBuf {
     let first = &chain[0];
-    let mut place = path.as_os_str().to_owned();
-    place.push("#");
-    place.push(first.alias.clone().unwrap_or_else(|| first.entry.to_string()));
-    place.into()
+    let mut entry_path = path.as_os_str().to_owned();
+    entry_path.push("#");
+    entry_path.push(first.alias.clone().unwrap_or_else(|| first.entry.to_string()));
+    entry_path.into()
 }

@@ -152,9 +152,9 @@ impl Judge {
         let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
         let trust = self.evaluate_trust(&leaf, sent, now, &verdict);
         // For violations by the leaf itself, the lints have more specific findings.
-        let breach = breach(&verdict).filter(|_| !verdict.is_reported_by_lint(&leaf));
-        if let Some((rule, evidence)) = breach {
-            findings.about(rule, evidence, leaf.fingerprint);
+        let violation = violation(&verdict).filter(|_| !verdict.is_reported_by_lint(&leaf));
+        if let Some((rule, evidence)) = violation {
+            findings.add_for(rule, evidence, leaf.fingerprint);
         }
         judge_order(&leaf, sent, findings);
         self.lint(&leaf, sent, trust.public, now, findings);
@@ -190,7 +190,7 @@ impl Judge {
         now: UnixTime,
         verdict: &Verdict,
     ) -> Trust {
-        let (word, reason) = match verdict {
+        let (verdict_code, reason) = match verdict {
             Verdict::Trusted { .. } => ("trusted", String::new()),
             other => (other.code(), other.to_string()),
         };
@@ -209,7 +209,7 @@ impl Judge {
             }
         }
         let path = path.iter().map(|c| c.fingerprint).collect();
-        Trust { verdict: word, reason, path, public, anchors }
+        Trust { verdict: verdict_code, reason, path, public, anchors }
     }
 
     fn context(&self, leaf: bool, publicly_trusted: bool, now: UnixTime) -> LintContext {
@@ -297,10 +297,10 @@ fn rule_of(weakness: tls::Weakness) -> &'static Rule {
 fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mut Findings) {
     let order = verify::chain_order(leaf, sent);
     if order.misordered {
-        findings.about(&rules::MISORDERED, "a certificate is not followed by its issuer", leaf.fingerprint);
+        findings.add_for(&rules::MISORDERED, "a certificate is not followed by its issuer", leaf.fingerprint);
     }
     for stray in &order.strays {
-        findings.about(
+        findings.add_for(
             &rules::STRAY,
             format!("{} is not on any path", stray.subject.text),
             stray.fingerprint,
@@ -323,7 +323,7 @@ fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findi
         }
         NameMatch::None => format!("{name} is not among {}", names_of(leaf)),
     };
-    findings.about(&rules::NAME_MISMATCH, why, leaf.fingerprint);
+    findings.add_for(&rules::NAME_MISMATCH, why, leaf.fingerprint);
 }
 
 /// Returns the first five of the certificate's names as text, and the number of further ones.
@@ -342,21 +342,21 @@ fn judge_staple(session: &tls::Evidence, observation: &Observation, findings: &m
     let Some(leaf) = observation.leaf() else { return };
     let Some(staple) = &session.ocsp_staple else {
         if leaf.must_staple {
-            findings.about(&rules::STAPLE_MISSING, "no OCSP staple in the handshake", leaf.fingerprint);
+            findings.add_for(&rules::STAPLE_MISSING, "no OCSP staple in the handshake", leaf.fingerprint);
         }
         return;
     };
     let Ok(response) = x509::ocsp::parse_response(staple) else { return };
     if response.is_revoked() {
-        findings.about(&rules::STAPLE_REVOKED, response.to_string(), leaf.fingerprint);
+        findings.add_for(&rules::STAPLE_REVOKED, response.to_string(), leaf.fingerprint);
     }
     if response.next_update.is_some_and(|next| observation.at() > next) {
-        findings.about(&rules::STAPLE_STALE, response.to_string(), leaf.fingerprint);
+        findings.add_for(&rules::STAPLE_STALE, response.to_string(), leaf.fingerprint);
     }
 }
 
 /// Returns the rule that a verdict violates, if any.
-fn breach(verdict: &Verdict) -> Option<(&'static Rule, String)> {
+fn violation(verdict: &Verdict) -> Option<(&'static Rule, String)> {
     let rule = match verdict.code() {
         "trusted" => return None,
         "self-signed" => &rules::SELF_SIGNED,
@@ -377,7 +377,7 @@ impl Findings {
         self.0.push(Finding { rule, evidence: evidence.as_ref().to_owned(), certificate: None });
     }
 
-    fn about(&mut self, rule: &'static Rule, evidence: impl Into<String>, certificate: Fingerprint) {
+    fn add_for(&mut self, rule: &'static Rule, evidence: impl Into<String>, certificate: Fingerprint) {
         self.0.push(Finding { rule, evidence: evidence.into(), certificate: Some(certificate) });
     }
 
@@ -416,13 +416,13 @@ mod tests {
             let trust = observation.trust.expect("judged");
             (trust.verdict, trust.public, trust.anchors)
         };
-        let mut system = Trusted::nobody();
+        let mut system = Trusted::trusting_none();
         system.add_to_system(certificate.clone());
         assert_eq!(judged(system), ("trusted", false, vec![TrustAnchors::System]));
-        let mut given = Trusted::nobody();
+        let mut given = Trusted::trusting_none();
         given.add(certificate.clone());
         assert_eq!(judged(given), ("trusted", false, vec![TrustAnchors::Given]));
-        let mut public = Trusted::nobody();
+        let mut public = Trusted::trusting_none();
         public.add_to_mozilla(certificate.clone());
         assert_eq!(judged(public), ("trusted", true, vec![TrustAnchors::Mozilla]));
         assert!(Trusted::system().public().len() > 100);
@@ -432,7 +432,7 @@ mod tests {
     fn issuer_certificate_never_replaces_an_unreadable_leaf() {
         let pem = include_bytes!("../tests/fixtures/chain.pem");
         let (_, above) = x509::pem::certificates(pem).next().expect("a certificate");
-        let judge = Judge::new(&ScanOptions::default(), Trusted::nobody());
+        let judge = Judge::new(&ScanOptions::default(), Trusted::trusting_none());
         let target = Arc::new(Target::file(std::path::Path::new("/leaf")));
         for (chain, read) in [(vec![vec![0x30, 0x00], above.clone()], 0), (vec![above.clone(), above], 2)] {
             let mut observation = Observation::ended(target.clone(), 0, ProbeOutcome::Answered, None);

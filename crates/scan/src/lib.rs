@@ -1,5 +1,6 @@
 //! Probes TLS endpoints and reports findings: targets, probes, rules.
 
+mod adaptive_timeouts;
 mod clock;
 mod ending;
 mod engine;
@@ -10,7 +11,6 @@ mod job;
 pub mod judge;
 pub mod observation;
 mod options;
-mod patience;
 mod probe;
 mod progress;
 pub mod revocation;
@@ -24,7 +24,7 @@ mod trusted;
 /// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use engine::{Known, Run, Scanner};
+pub use engine::{KnownEndpoints, Run, Scanner};
 pub use estate::{Estate, EstateFinding};
 pub use events::ProbeOutcome;
 pub use observation::Observation;

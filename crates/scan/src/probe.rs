@@ -13,13 +13,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
+use crate::adaptive_timeouts::AdaptiveTimeouts;
 use crate::clock::{micros, now_us};
 use crate::ending;
 use crate::job::{Job, Pass};
 use crate::judge::Judge;
 use crate::observation::{Observation, Timing};
 use crate::options::{Limits, ScanOptions};
-use crate::patience::Patience;
 use crate::progress::Progress;
 use crate::stacks::{TlsStackCache, TlsStackKey};
 use crate::starttls;
@@ -47,7 +47,7 @@ pub(crate) struct Prober {
     resolver: Resolver,
     shares: Arc<tls::KeyShares>,
     pub(crate) judge: Judge,
-    pub(crate) patience: Arc<Patience>,
+    pub(crate) adaptive_timeouts: Arc<AdaptiveTimeouts>,
     stacks: TlsStackCache,
 }
 
@@ -73,7 +73,7 @@ impl Prober {
             judge: Judge::new(&options, trust),
             shares: Arc::new(tls::KeyShares::generate().map_err(|_| crate::ScanError::NoRandomness)?),
             resolver,
-            patience: Arc::default(),
+            adaptive_timeouts: Arc::default(),
             stacks: TlsStackCache::default(),
             options,
         })
@@ -84,11 +84,11 @@ impl Prober {
         let last = phase(&self.options.second);
         match pass {
             Pass::First if self.options.second_pass => {
-                self.patience.first_probe_timeout(phase(&self.options.first), last)
+                self.adaptive_timeouts.first_probe_timeout(phase(&self.options.first), last)
             }
             // There is no second probe.
-            Pass::First => self.patience.last_probe_timeout(phase(&self.options.first)),
-            Pass::Second => self.patience.last_probe_timeout(last),
+            Pass::First => self.adaptive_timeouts.last_probe_timeout(phase(&self.options.first)),
+            Pass::Second => self.adaptive_timeouts.last_probe_timeout(last),
         }
     }
 
@@ -140,22 +140,22 @@ impl Prober {
         };
         observation.address = Some(address);
         let socket = SocketAddr::new(address, job.target.port);
-        let mut talk = match job.stalled {
+        let mut exchange = match job.stalled {
             true => Box::pin(self.probe_two_client_hellos(stream, socket, job)).await,
-            false => self.talk(stream, job, Profile::Modern).await,
+            false => self.exchange(stream, job, Profile::Modern).await,
         };
-        if may_be_intolerant(&talk) {
+        if may_be_intolerant(&exchange) {
             if let Some(older) = self.retry_with_legacy_hello(job, socket).await {
-                talk = older;
+                exchange = older;
             }
             observation.attempts = observation.attempts.saturating_add(1);
         }
-        self.update_budget(talk.end.as_ref().err().map_or(ProbeOutcome::Answered, |(o, _)| *o));
-        if talk.end.is_ok() {
-            self.patience.answered(dialled.elapsed());
-            observation.accepted = self.accepted(socket, &job.target, &talk, dialled.elapsed()).await;
+        self.update_budget(exchange.end.as_ref().err().map_or(ProbeOutcome::Answered, |(o, _)| *o));
+        if exchange.end.is_ok() {
+            self.adaptive_timeouts.answered(dialled.elapsed());
+            observation.accepted = self.accepted(socket, &job.target, &exchange, dialled.elapsed()).await;
         }
-        self.report(talk, observation);
+        self.report(exchange, observation);
     }
 
     async fn dial(
@@ -164,7 +164,7 @@ impl Prober {
         job: &Job,
     ) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
         let limit = || self.limit(job.pass, |limits| limits.dial);
-        let dialled = self.patience.wait(limit, dial(addresses, job.target.port)).await;
+        let dialled = self.adaptive_timeouts.wait(limit, dial(addresses, job.target.port)).await;
         dialled.unwrap_or(Err((addresses[0], DialError::TimedOut)))
     }
 
@@ -177,27 +177,27 @@ impl Prober {
         socket: SocketAddr,
         job: &Job,
     ) -> ConnectionResult {
-        let mut usual = std::pin::pin!(self.talk(stream, job, Profile::Modern));
-        if let Ok(talk) = tokio::time::timeout(HEAD_START, usual.as_mut()).await {
-            return talk;
+        let mut usual = std::pin::pin!(self.exchange(stream, job, Profile::Modern));
+        if let Ok(exchange) = tokio::time::timeout(HEAD_START, usual.as_mut()).await {
+            return exchange;
         }
         let mut compact = std::pin::pin!(async {
             let stream = dial::connect(socket, UNBOUNDED).await.ok()?;
             let began = Instant::now();
-            let talk = self.talk(stream, job, Profile::Compact).await;
-            let answered = !talk.evidence.chain.is_empty();
+            let exchange = self.exchange(stream, job, Profile::Compact).await;
+            let answered = !exchange.evidence.chain.is_empty();
             if answered {
                 // If the server responds to this ClientHello within a second, it would also respond to the standard one within a
                 // second, if at all.
                 tokio::time::sleep(began.elapsed().max(HEAD_START)).await;
             }
-            answered.then_some(talk)
+            answered.then_some(exchange)
         });
         tokio::select! {
             biased;
-            talk = usual.as_mut() => talk,
-            talk = compact.as_mut() => match talk {
-                Some(talk) => talk,
+            exchange = usual.as_mut() => exchange,
+            exchange = compact.as_mut() => match exchange {
+                Some(exchange) => exchange,
                 None => usual.await,
             },
         }
@@ -209,19 +209,19 @@ impl Prober {
         &self,
         socket: SocketAddr,
         target: &Target,
-        talk: &ConnectionResult,
+        exchange: &ConnectionResult,
         took: Duration,
     ) -> Option<tls::Accepted> {
-        if !self.options.accepted || talk.evidence.chain.is_empty() {
+        if !self.options.accepted || exchange.evidence.chain.is_empty() {
             return None;
         }
         let limit = (took * 4).clamp(INQUIRY_LIMITS.0, INQUIRY_LIMITS.1);
-        let stack = TlsStackKey::new(socket, target.protocol, &talk.evidence);
-        let version = talk.evidence.version;
-        self.stacks.accepted(stack, Box::pin(self.ask(socket, target, version, limit))).await
+        let stack = TlsStackKey::new(socket, target.protocol, &exchange.evidence);
+        let version = exchange.evidence.version;
+        self.stacks.accepted(stack, Box::pin(self.query_accepted(socket, target, version, limit))).await
     }
 
-    async fn ask(
+    async fn query_accepted(
         &self,
         socket: SocketAddr,
         target: &Target,
@@ -230,7 +230,7 @@ impl Prober {
     ) -> Option<tls::Accepted> {
         let inquire = |question| async move {
             let inquiry = inquire(socket, target, question);
-            self.patience.wait(|| limit, inquiry).await.ok().flatten()
+            self.adaptive_timeouts.wait(|| limit, inquiry).await.ok().flatten()
         };
         let obsolete = async {
             match chosen {
@@ -285,13 +285,13 @@ impl Prober {
     async fn retry_with_legacy_hello(&self, job: &Job, socket: SocketAddr) -> Option<ConnectionResult> {
         let limit = self.limit(job.pass, |limits| limits.dial);
         let stream = dial::connect(socket, limit).await.ok()?;
-        let talk = self.talk(stream, job, Profile::Legacy).await;
-        (!talk.evidence.chain.is_empty()).then_some(talk)
+        let exchange = self.exchange(stream, job, Profile::Legacy).await;
+        (!exchange.evidence.chain.is_empty()).then_some(exchange)
     }
 
-    async fn talk(&self, mut stream: TcpStream, job: &Job, profile: Profile) -> ConnectionResult {
+    async fn exchange(&self, mut stream: TcpStream, job: &Job, profile: Profile) -> ConnectionResult {
         let target = &*job.target;
-        let mut talk = ConnectionResult {
+        let mut exchange = ConnectionResult {
             profile,
             evidence: tls::Evidence::default(),
             starttls_us: None,
@@ -306,23 +306,29 @@ impl Prober {
             profile,
             finish: self.options.finish_handshake,
         };
-        let mut said_anything = false;
+        let mut received_any = false;
         let mut handshake = None;
         let limit = || self.limit(job.pass, |limits| limits.handshake);
-        let conversation =
-            self.run_conversation(&mut stream, target, &offer, &mut talk, &mut handshake, &mut said_anything);
-        let result = self.patience.wait(limit, conversation).await;
+        let conversation = self.run_conversation(
+            &mut stream,
+            target,
+            &offer,
+            &mut exchange,
+            &mut handshake,
+            &mut received_any,
+        );
+        let result = self.adaptive_timeouts.wait(limit, conversation).await;
         let waited_for_tickets = handshake.as_ref().is_some_and(Handshake::can_close);
-        talk.end = match result {
+        exchange.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
-            Err(_) if said_anything => Err((ProbeOutcome::Slow, format!("not complete after {:?}", limit()))),
+            Err(_) if received_any => Err((ProbeOutcome::Slow, format!("not complete after {:?}", limit()))),
             Err(_) => Err((ProbeOutcome::Stall, format!("no data received in {:?}", limit()))),
         };
         if let Some(handshake) = handshake {
-            talk.evidence = handshake.into_evidence();
+            exchange.evidence = handshake.into_evidence();
         }
-        talk
+        exchange
     }
 
     async fn run_conversation(
@@ -330,43 +336,43 @@ impl Prober {
         stream: &mut TcpStream,
         target: &Target,
         offer: &tls::ClientHelloContent,
-        talk: &mut ConnectionResult,
+        exchange: &mut ConnectionResult,
         slot: &mut Option<Handshake>,
-        said_anything: &mut bool,
+        received_any: &mut bool,
     ) -> Result<(), (ProbeOutcome, String)> {
         if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
             let began = Instant::now();
-            let end = start_tls(stream, dialogue, said_anything).await;
-            talk.starttls_us = Some(micros(began));
-            talk.plaintext_injected = end?;
+            let end = start_tls(stream, dialogue, received_any).await;
+            exchange.starttls_us = Some(micros(began));
+            exchange.plaintext_injected = end?;
         }
-        let mut wrapping = starttls::TlsFraming::new(target.protocol);
+        let mut framing = starttls::TlsFraming::new(target.protocol);
         let (handshake, hello) = Handshake::start(offer, &self.shares)
             .map_err(|error| (ProbeOutcome::LocalLimit, error.to_string()))?;
         let handshake = slot.insert(handshake);
         let began = Instant::now();
-        send(stream, &wrapping.wrap(hello)).await?;
-        *said_anything = false;
+        send(stream, &framing.wrap(hello)).await?;
+        *received_any = false;
         loop {
             let received =
-                receive(stream, |bytes| wrapping.unwrap(bytes).map(|bytes| handshake.receive(bytes)));
+                receive(stream, |bytes| framing.unwrap(bytes).map(|bytes| handshake.receive(bytes)));
             let step = match received.await {
                 Ok(step) => step.map_err(|error| ending::starttls_outcome(&error))?,
                 // The handshake is complete, but the server closed the connection instead of sending tickets.
                 Err(_) if handshake.can_close() => tls::Step::Done(Vec::new()),
                 Err(end) => return Err(end),
             };
-            if !*said_anything {
-                *said_anything = true;
-                talk.first_byte_us = Some(micros(began));
+            if !*received_any {
+                *received_any = true;
+                exchange.first_byte_us = Some(micros(began));
             }
             match step {
                 tls::Step::More => {}
-                tls::Step::Send(bytes) => send(stream, &wrapping.wrap(bytes)).await?,
-                tls::Step::Done(farewell) => {
-                    talk.handshake_us = Some(micros(began));
+                tls::Step::Send(bytes) => send(stream, &framing.wrap(bytes)).await?,
+                tls::Step::Done(closing_alerts) => {
+                    exchange.handshake_us = Some(micros(began));
                     // Closes cleanly if possible; the evidence is complete.
-                    let _ = send(stream, &wrapping.wrap(farewell)).await;
+                    let _ = send(stream, &framing.wrap(closing_alerts)).await;
                     return Ok(());
                 }
                 tls::Step::Failed(failure) => return Err(ending::handshake_outcome(&failure)),
@@ -382,13 +388,13 @@ impl Prober {
         }
     }
 
-    fn report(&self, talk: ConnectionResult, observation: &mut Observation) {
-        observation.profile = Some(talk.profile.name());
-        observation.timing.starttls_us = talk.starttls_us;
-        observation.timing.first_byte_us = talk.first_byte_us;
-        observation.timing.handshake_us = talk.handshake_us;
-        let certificate_seen = !talk.evidence.chain.is_empty();
-        match talk.end {
+    fn report(&self, exchange: ConnectionResult, observation: &mut Observation) {
+        observation.profile = Some(exchange.profile.name());
+        observation.timing.starttls_us = exchange.starttls_us;
+        observation.timing.first_byte_us = exchange.first_byte_us;
+        observation.timing.handshake_us = exchange.handshake_us;
+        let certificate_seen = !exchange.evidence.chain.is_empty();
+        match exchange.end {
             Ok(()) => observation.outcome = ProbeOutcome::Answered,
             // A certificate counts as served, whatever happened after the Certificate message.
             Err((outcome, detail)) if certificate_seen => {
@@ -400,9 +406,9 @@ impl Prober {
                 observation.detail = Some(detail);
             }
         }
-        observation.session = Some(Box::new(talk.evidence));
+        observation.session = Some(Box::new(exchange.evidence));
         if certificate_seen {
-            self.judge.judge(observation, talk.plaintext_injected);
+            self.judge.judge(observation, exchange.plaintext_injected);
         }
     }
 }
@@ -416,7 +422,7 @@ pub(crate) async fn probe_and_report(
     progress: &Progress,
 ) -> Option<(Job, ProbeOutcome)> {
     let observation = prober.probe(&job).await;
-    if observation.outcome.can_heal() && job.pass == Pass::First && second_pass {
+    if observation.outcome.is_transient() && job.pass == Pass::First && second_pass {
         job.attempts = observation.attempts;
         return Some((job, observation.outcome));
     }
@@ -445,13 +451,13 @@ async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -
     if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
         start_tls(&mut stream, dialogue, &mut false).await.ok()?;
     }
-    let mut wrapping = starttls::TlsFraming::new(target.protocol);
+    let mut framing = starttls::TlsFraming::new(target.protocol);
     let (mut inquiry, hello) =
         tls::ProbeHandshake::start(question, target.sni(), target.protocol.alpn(), &random);
-    send(&mut stream, &wrapping.wrap(hello)).await.ok()?;
+    send(&mut stream, &framing.wrap(hello)).await.ok()?;
     loop {
         let received =
-            receive(&stream, |bytes| wrapping.unwrap(bytes).map(|bytes| inquiry.receive(bytes))).await;
+            receive(&stream, |bytes| framing.unwrap(bytes).map(|bytes| inquiry.receive(bytes))).await;
         match received {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(answer))) => return Some(answer),
@@ -504,14 +510,14 @@ fn read_once<T>(stream: &TcpStream, take: &mut impl FnMut(&[u8]) -> T) -> io::Re
 async fn start_tls(
     stream: &mut TcpStream,
     mut dialogue: starttls::Dialogue,
-    said_anything: &mut bool,
+    received_any: &mut bool,
 ) -> Result<bool, (ProbeOutcome, String)> {
     if let Some(opening) = dialogue.opening() {
         send(stream, &opening).await?;
     }
     loop {
         let step = receive(stream, |bytes| dialogue.receive(bytes)).await?;
-        *said_anything = true;
+        *received_any = true;
         match step {
             starttls::Step::More => {}
             starttls::Step::Send(bytes) => send(stream, &bytes).await?,
@@ -526,10 +532,10 @@ async fn start_tls(
 
 /// Returns whether the failure is typical of servers and middleboxes that reject unknown extensions. Other servers would respond to
 /// an older ClientHello in the same way.
-fn may_be_intolerant(talk: &ConnectionResult) -> bool {
-    talk.profile != Profile::Legacy
-        && talk.evidence.chain.is_empty()
-        && talk.end.as_ref().is_err_and(|(outcome, _)| {
+fn may_be_intolerant(exchange: &ConnectionResult) -> bool {
+    exchange.profile != Profile::Legacy
+        && exchange.evidence.chain.is_empty()
+        && exchange.end.as_ref().is_err_and(|(outcome, _)| {
             matches!(
                 outcome,
                 ProbeOutcome::Alert

@@ -47,12 +47,12 @@ impl TlsStackKey {
 pub(crate) struct TlsStackCache(Mutex<HashMap<TlsStackKey, Arc<OnceCell<Accepted>>>>);
 
 impl TlsStackCache {
-    /// Returns the versions and suites that `stack` accepts; calls `ask` if they are not cached. Concurrent callers with the same
+    /// Returns the versions and suites that `stack` accepts; calls `probe` if they are not cached. Concurrent callers with the same
     /// stack share one call. A call without a result is not cached.
     pub(crate) async fn accepted(
         &self,
         stack: TlsStackKey,
-        ask: impl Future<Output = Option<Accepted>>,
+        probe: impl Future<Output = Option<Accepted>>,
     ) -> Option<Accepted> {
         let cell = {
             let mut known = self.0.lock();
@@ -61,7 +61,7 @@ impl TlsStackCache {
             }
             known.entry(stack).or_default().clone()
         };
-        cell.get_or_try_init(|| async { ask.await.ok_or(()) }).await.ok().cloned()
+        cell.get_or_try_init(|| async { probe.await.ok_or(()) }).await.ok().cloned()
     }
 }
 
@@ -73,22 +73,25 @@ mod tests {
 
     #[tokio::test]
     async fn accepted_versions_are_probed_once_per_tls_stack() {
-        let (stacks, asked) = (TlsStackCache::default(), AtomicUsize::new(0));
+        let (stacks, probes) = (TlsStackCache::default(), AtomicUsize::new(0));
         let first = Evidence { version: Some(0x0304), ..Evidence::default() };
         let stack = |port| TlsStackKey::new(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Tls, &first);
         let accepted = Accepted { obsolete_version: Some(0x0301), ..Accepted::default() };
-        let ask = |answer: Option<Accepted>| async {
-            asked.fetch_add(1, Ordering::Relaxed);
+        let probe = |answer: Option<Accepted>| async {
+            probes.fetch_add(1, Ordering::Relaxed);
             answer
         };
-        assert_eq!(stacks.accepted(stack(1), ask(None)).await, None);
+        assert_eq!(stacks.accepted(stack(1), probe(None)).await, None);
         for _ in 0..3 {
-            assert_eq!(stacks.accepted(stack(1), ask(Some(accepted.clone()))).await, Some(accepted.clone()));
+            assert_eq!(
+                stacks.accepted(stack(1), probe(Some(accepted.clone()))).await,
+                Some(accepted.clone())
+            );
         }
         assert_eq!(
-            stacks.accepted(stack(2), ask(Some(Accepted::default()))).await,
+            stacks.accepted(stack(2), probe(Some(Accepted::default()))).await,
             Some(Accepted::default())
         );
-        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert_eq!(probes.load(Ordering::Relaxed), 3);
     }
 }

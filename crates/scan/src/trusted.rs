@@ -24,7 +24,7 @@ pub struct Trusted {
     pub(crate) all: TrustStore,
     mozilla: TrustStore,
     system: TrustStore,
-    given: TrustStore,
+    configured: TrustStore,
 }
 
 /// Reason why trust anchors cannot be read.
@@ -50,15 +50,15 @@ pub enum TrustError {
 impl Trusted {
     /// Creates an empty set of roots, so that no chain is trusted.
     #[must_use]
-    pub fn nobody() -> Self {
+    pub fn trusting_none() -> Self {
         let none = TrustStore::default;
-        Self { all: none(), mozilla: none(), system: none(), given: none() }
+        Self { all: none(), mozilla: none(), system: none(), configured: none() }
     }
 
     /// Returns the roots of the Mozilla root program and of this system. A system without roots is not an error.
     #[must_use]
     pub fn system() -> Self {
-        let mut trusted = Self::nobody();
+        let mut trusted = Self::trusting_none();
         for der in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
             if let Ok(root) = Certificate::parse(der) {
                 let root = Arc::new(root);
@@ -83,7 +83,7 @@ impl Trusted {
         let stores = [
             (TrustAnchors::Mozilla, &self.mozilla),
             (TrustAnchors::System, &self.system),
-            (TrustAnchors::Given, &self.given),
+            (TrustAnchors::Given, &self.configured),
         ];
         stores.into_iter().filter(|(_, store)| store.contains(root)).map(|(name, _)| name).collect()
     }
@@ -108,7 +108,7 @@ impl Trusted {
     /// Adds a root. Chains to it do not become publicly trusted.
     pub fn add(&mut self, root: Arc<Certificate>) {
         self.all.add(root.clone());
-        self.given.add(root);
+        self.configured.add(root);
     }
 
     /// Trusts every certificate in a PEM or DER file; returns their number. Certificates that are trusted already count too.

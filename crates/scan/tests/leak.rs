@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fleet::{Fleet, Latency, Mix, Plan};
 use outbound::resolve::{Families, Resolver};
-use scan::{Known, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use scan::{KnownEndpoints, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use tokio_util::sync::CancellationToken;
 
 /// Returns the live tasks of the scanner and its resolver, as counted by the telemetry.
@@ -33,10 +33,10 @@ async fn cancelled_scan_leaves_no_task_behind() {
     let options =
         ScanOptions { families: Families::V4, first: limits, second: limits, ..ScanOptions::default() };
     let resolver = Resolver::with_upstreams(vec![fleet.dns()]);
-    let scanner = Scanner::new(options, resolver, Trusted::nobody()).expect("a scanner");
+    let scanner = Scanner::new(options, resolver, Trusted::trusting_none()).expect("a scanner");
     let stop = CancellationToken::new();
     let input = Box::new(Targets::new(targets, TargetOptions::default()));
-    let mut run = scanner.start(input, Known::default(), stop.clone());
+    let mut run = scanner.start(input, KnownEndpoints::default(), stop.clone());
     while run.progress.snapshot().in_flight == 0 {
         tokio::task::yield_now().await;
     }

@@ -124,7 +124,7 @@ async fn measure(database: &str, count: usize) {
         let ran = ran.await.unwrap();
         let spent = processor_us() - before;
         assert!(ran.status.success(), "{what}: {}", String::from_utf8_lossy(&ran.stderr));
-        let [done, seconds, middle, slow] = load::told(&ran.stdout);
+        let [done, seconds, middle, slow] = load::parse_results(&ran.stdout);
         println!(
             "{count:>9} {what:<44} {:>9.0} {middle:>9.3} {slow:>9.3} {:>9.0}",
             done / seconds,

@@ -71,7 +71,7 @@ fn name_of(number: usize) -> String {
 /// A measured case: name; method, path and body; connections; maximum seconds and requests.
 type LoadCase = (&'static str, [String; 3], usize, (u64, usize));
 
-fn asked(count: usize) -> Vec<LoadCase> {
+fn load_cases(count: usize) -> Vec<LoadCase> {
     const ANY: usize = usize::MAX;
     let get = |path: &str| ["GET".to_owned(), path.to_owned(), String::new()];
     let send = |method: &str, path: &str, body: serde_json::Value| {
@@ -222,7 +222,7 @@ async fn measure(database: &str, count: usize) {
     }
 
     let template = list.with_extension("template");
-    for (what, [method, path, body], connections, (seconds, requests)) in asked(count) {
+    for (what, [method, path, body], connections, (seconds, requests)) in load_cases(count) {
         std::fs::write(&template, format!("{method}\n{path}\n{body}\n{requests}\n")).unwrap();
         let plan = Plan {
             address: running.credential_address.unwrap(),
@@ -240,7 +240,7 @@ async fn measure(database: &str, count: usize) {
         let ran = ran.await.unwrap();
         let spent = processor_us() - before;
         assert!(ran.status.success(), "{what}: {}", String::from_utf8_lossy(&ran.stderr));
-        let [done, seconds, middle, slow] = load::told(&ran.stdout);
+        let [done, seconds, middle, slow] = load::parse_results(&ran.stdout);
         println!(
             "{count:>9} {what:<48} {:>9.0} {middle:>9.3} {slow:>9.3} {:>9.0}",
             done / seconds,

@@ -152,7 +152,7 @@ impl ReadConditions {
         let Ok(body) = body.collect().await else {
             return Problem::internal("a response could not be read").into_response();
         };
-        let body = self.narrowed(body.to_bytes());
+        let body = self.select_fields(body.to_bytes());
         let tag = self.tag(&parts.headers, &body);
         parts.headers.insert(ETAG, etag(&tag));
         parts.headers.remove(CONTENT_LENGTH);
@@ -181,18 +181,18 @@ impl ReadConditions {
         self.none_match.as_ref().is_some_and(|tags| tags.iter().any(|has| has.text == "*" || has.text == tag))
     }
 
-    fn narrowed(&self, body: Bytes) -> Bytes {
+    fn select_fields(&self, body: Bytes) -> Bytes {
         let Some(fields) = &self.fields else { return body };
         let Ok(mut value) = serde_json::from_slice::<Value>(&body) else { return body };
         match value.get_mut("items") {
-            Some(Value::Array(items)) => items.iter_mut().for_each(|item| keep(item, fields)),
-            _ => keep(&mut value, fields),
+            Some(Value::Array(items)) => items.iter_mut().for_each(|item| retain_fields(item, fields)),
+            _ => retain_fields(&mut value, fields),
         }
         serde_json::to_vec(&value).map_or(body, Bytes::from)
     }
 }
 
-fn keep(value: &mut Value, fields: &BTreeSet<String>) {
+fn retain_fields(value: &mut Value, fields: &BTreeSet<String>) {
     if let Value::Object(members) = value {
         members.retain(|name, _| fields.contains(name));
     }

@@ -9,7 +9,7 @@ use credentials::tables::{CredentialOperation as Operation, CredentialReaders};
 use events::feed::CredentialNews;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::{OutboxPlace, OutboxRow, Store, StoreError};
+use store::{OutboxPosition, OutboxRow, Store, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use crate::time::shown;
 
 /// Maximum events in the buffer of the channel. A subscriber that falls further behind loses events and is notified of the loss.
 /// All subscribers share one buffer of about 1 MB: 1 kB per event.
-const BEHIND_MAX: usize = 1_024;
+const LAG_MAX: usize = 1_024;
 
 /// Maximum subscribers to all events. Each has a connection and a receiver of the channel.
 const FOLLOWERS_MAX: usize = 2_048;
@@ -40,8 +40,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// An event from the outbox, in the form in which subscribers receive it.
 #[derive(Clone, Debug)]
-pub(crate) struct FollowedEvent {
-    pub(crate) place: OutboxPlace,
+pub(crate) struct FeedEvent {
+    pub(crate) place: OutboxPosition,
     pub(crate) kind: String,
     /// The event, as JSON.
     pub(crate) data: String,
@@ -60,7 +60,7 @@ pub(crate) struct CredentialChange {
     readers: Arc<CredentialReaders>,
 }
 
-impl FollowedEvent {
+impl FeedEvent {
     /// Converts outbox rows to events. Reads the permissions on the credentials of all these events with one SQL statement.
     async fn of(
         rows: Vec<OutboxRow>,
@@ -115,7 +115,7 @@ impl CredentialChange {
     /// Returns whether this caller may read the credential. Queries the database only for a caller that subscribed after the event
     /// was converted, or that is limited to some names.
     pub(crate) async fn may_read(&self, requester: &Requester, store: &Store) -> Result<bool, StoreError> {
-        if requester.everything {
+        if requester.full_access {
             return Ok(true);
         }
         if requester.is_restricted() {
@@ -137,12 +137,12 @@ impl CredentialChange {
 /// Distributes events to subscribers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Events {
-    sender: broadcast::Sender<Arc<FollowedEvent>>,
-    somebody: Arc<Notify>,
+    sender: broadcast::Sender<Arc<FeedEvent>>,
+    subscribed: Arc<Notify>,
     /// Outbox position from which an idle feed starts, so that the first subscriber misses no event.
-    begin: Arc<Mutex<Option<OutboxPlace>>>,
+    begin: Arc<Mutex<Option<OutboxPosition>>>,
     /// Semaphore that limits the subscribers to all events.
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// Number of subscribers to credential changes, by actor.
     actors: Arc<Mutex<HashMap<String, usize>>>,
 }
@@ -172,8 +172,8 @@ impl Drop for ActorSlot {
 }
 
 /// An item of a subscriber's event stream: an event, or the number of missed events.
-pub(crate) enum Followed {
-    Event(Arc<FollowedEvent>),
+pub(crate) enum FeedItem {
+    Event(Arc<FeedEvent>),
     /// The subscriber missed this number of events.
     Lagged(u64),
 }
@@ -181,22 +181,22 @@ pub(crate) enum Followed {
 /// A subscriber to events, with its slot.
 pub(crate) struct Follower {
     store: Store,
-    live: broadcast::Receiver<Arc<FollowedEvent>>,
+    live: broadcast::Receiver<Arc<FeedEvent>>,
     /// Outbox position after which stored events are read next. `None` once all stored events were read: further events come from
     /// the feed.
-    since: Option<OutboxPlace>,
-    read: std::vec::IntoIter<FollowedEvent>,
-    last: OutboxPlace,
+    since: Option<OutboxPosition>,
+    read: std::vec::IntoIter<FeedEvent>,
+    last: OutboxPosition,
     slot: FollowerSlot,
 }
 
 impl Default for Events {
     fn default() -> Self {
         Self {
-            sender: broadcast::Sender::new(BEHIND_MAX),
-            somebody: Arc::default(),
+            sender: broadcast::Sender::new(LAG_MAX),
+            subscribed: Arc::default(),
             begin: Arc::default(),
-            places: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+            slots: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
             actors: Arc::default(),
         }
     }
@@ -204,8 +204,12 @@ impl Default for Events {
 
 impl Events {
     /// Subscribes to events. Delivers the stored events after `since` first.
-    pub(crate) async fn follow(&self, store: Store, since: Option<OutboxPlace>) -> Result<Follower, Problem> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+    pub(crate) async fn follow(
+        &self,
+        store: Store,
+        since: Option<OutboxPosition>,
+    ) -> Result<Follower, Problem> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
             Problem::unavailable("the limit of event subscribers is reached", FOLLOWERS_RETRY_SECONDS)
         })?;
         Ok(self.begin(store, since, FollowerSlot::OfAll { _permit: permit }).await?)
@@ -216,7 +220,7 @@ impl Events {
     pub(crate) async fn subscribe_to_credentials(
         &self,
         store: Store,
-        since: Option<OutboxPlace>,
+        since: Option<OutboxPosition>,
         actor: &str,
     ) -> Result<Option<(Follower, bool)>, StoreError> {
         let slot = {
@@ -243,7 +247,7 @@ impl Events {
     async fn begin(
         &self,
         store: Store,
-        since: Option<OutboxPlace>,
+        since: Option<OutboxPosition>,
         slot: FollowerSlot,
     ) -> Result<Follower, StoreError> {
         let live = self.sender.subscribe();
@@ -252,7 +256,7 @@ impl Events {
             let mut begin = self.begin.lock();
             *begin = Some(begin.map_or(end, |earlier| earlier.min(end)));
         }
-        self.somebody.notify_one();
+        self.subscribed.notify_one();
         let last = since.unwrap_or(end);
         Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, slot })
     }
@@ -265,7 +269,7 @@ impl Events {
             loop {
                 place = self.next_read_position(place);
                 let Some(from) = place else {
-                    self.somebody.notified().await;
+                    self.subscribed.notified().await;
                     continue;
                 };
                 match self.send_events_after(&store, from).await {
@@ -290,7 +294,7 @@ impl Events {
     ///
     /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start position of a
     /// later subscriber.
-    fn next_read_position(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
+    fn next_read_position(&self, place: Option<OutboxPosition>) -> Option<OutboxPosition> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
         // The count includes every subscriber whose start position was taken above, unless it has disconnected.
@@ -301,13 +305,13 @@ impl Events {
     async fn send_events_after(
         &self,
         store: &Store,
-        from: OutboxPlace,
-    ) -> Result<(OutboxPlace, bool), StoreError> {
+        from: OutboxPosition,
+    ) -> Result<(OutboxPosition, bool), StoreError> {
         let rows = store.outbox_after(from, PAGE).await?;
         let full = rows.len() as i64 == PAGE;
         let actors = self.actors.lock().keys().cloned().collect();
         let mut last = from;
-        for event in FollowedEvent::of(rows, store, actors).await? {
+        for event in FeedEvent::of(rows, store, actors).await? {
             last = event.place;
             // An error means that no subscriber is left, which the loop notices before the next read.
             let _ = self.sender.send(Arc::new(event));
@@ -319,16 +323,16 @@ impl Events {
 impl Follower {
     /// Returns the outbox position of the last event that the subscriber received. Before the first event, returns the start
     /// position.
-    pub(crate) fn place(&self) -> OutboxPlace {
+    pub(crate) fn place(&self) -> OutboxPosition {
         self.last
     }
 
     /// Returns the next event; `None` when the stream has ended.
-    pub(crate) async fn next(&mut self) -> Option<Followed> {
+    pub(crate) async fn next(&mut self) -> Option<FeedItem> {
         loop {
             if let Some(event) = self.read.next() {
                 self.last = event.place;
-                return Some(Followed::Event(Arc::new(event)));
+                return Some(FeedItem::Event(Arc::new(event)));
             }
             if let Some(since) = self.since {
                 let rows = self.store.outbox_after(since, PAGE).await.ok()?;
@@ -337,7 +341,7 @@ impl Follower {
                     FollowerSlot::OfAll { .. } => HashSet::new(),
                     FollowerSlot::OfCredentials(slot) => HashSet::from([slot.actor.clone()]),
                 };
-                self.read = FollowedEvent::of(rows, &self.store, actors).await.ok()?.into_iter();
+                self.read = FeedEvent::of(rows, &self.store, actors).await.ok()?.into_iter();
                 self.since = next;
                 continue;
             }
@@ -345,9 +349,9 @@ impl Follower {
                 Ok(event) if event.place <= self.last => {}
                 Ok(event) => {
                     self.last = event.place;
-                    return Some(Followed::Event(event));
+                    return Some(FeedItem::Event(event));
                 }
-                Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Followed::Lagged(missed)),
+                Err(broadcast::error::RecvError::Lagged(missed)) => return Some(FeedItem::Lagged(missed)),
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
@@ -403,8 +407,8 @@ mod tests {
             async move { events.feed(store, stop).await }
         });
         tokio::task::yield_now().await;
-        *events.begin.lock() = Some(OutboxPlace::default());
-        events.somebody.notify_one();
+        *events.begin.lock() = Some(OutboxPosition::default());
+        events.subscribed.notify_one();
         let event =
             tokio::time::timeout(Duration::from_secs(30), live.recv()).await.expect("it is told").unwrap();
         assert!(event.data.contains("/one"), "{event:?}");
@@ -431,8 +435,9 @@ mod tests {
         }
         store::testing::rename_table(&store, "away", "outbox").await.unwrap();
         emit(&store, "/meanwhile").await;
-        let told = tokio::time::timeout(Duration::from_secs(30), follower.next()).await.expect("it is told");
-        assert!(matches!(told, Some(Followed::Event(event)) if event.data.contains("meanwhile")));
+        let received =
+            tokio::time::timeout(Duration::from_secs(30), follower.next()).await.expect("it is told");
+        assert!(matches!(received, Some(FeedItem::Event(event)) if event.data.contains("meanwhile")));
         stop.cancel();
         feed.await.unwrap();
     }
@@ -440,12 +445,12 @@ mod tests {
     #[tokio::test]
     async fn start_position_is_cleared_when_no_subscriber_remains() {
         let events = Events::default();
-        *events.begin.lock() = Some(OutboxPlace { transaction: 0, id: 1 });
-        assert_eq!(events.next_read_position(Some(OutboxPlace::default())), None, "nobody follows");
+        *events.begin.lock() = Some(OutboxPosition { transaction: 0, id: 1 });
+        assert_eq!(events.next_read_position(Some(OutboxPosition::default())), None, "nobody follows");
         assert!(events.begin.lock().is_none());
         let _live = events.sender.subscribe();
         assert_eq!(events.next_read_position(None), None, "it has not said where it begins");
-        let later = OutboxPlace { transaction: 0, id: 9 };
+        let later = OutboxPosition { transaction: 0, id: 9 };
         *events.begin.lock() = Some(later);
         assert_eq!(events.next_read_position(None), Some(later));
     }

@@ -10,7 +10,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AF
 use http::{StatusCode, Uri};
 use zeroize::Zeroizing;
 
-use crate::limit::Face;
+use crate::limit::ProtocolGroup;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
@@ -18,38 +18,43 @@ use crate::state::State;
 /// `Retry-After` in seconds. Each rate is at least one request a second: after this time a request is allowed.
 const RETRY_SECONDS: u64 = 1;
 
-/// Adds a layer to `router` that limits the requests of each client address. For [`Face::Protocols`], the layer also limits failed
-/// logins with a password. `face` is the group of protocols whose limits apply.
-pub(crate) fn limited(state: &State, face: Face, router: Router) -> Router {
-    router.layer(from_fn_with_state((state.clone(), face), guarded))
+/// Adds a layer to `router` that limits the requests of each client address. For [`ProtocolGroup::Protocols`], the layer also limits failed
+/// logins with a password. `group` is the group of protocols whose limits apply.
+pub(crate) fn limited(state: &State, group: ProtocolGroup, router: Router) -> Router {
+    router.layer(from_fn_with_state((state.clone(), group), enforce_limit))
 }
 
-async fn guarded(With((state, face)): With<(State, Face)>, request: Request, next: Next) -> Response {
+async fn enforce_limit(
+    With((state, group)): With<(State, ProtocolGroup)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let address =
         request.extensions().get::<Peer>().map_or_else(|| Peer::local().address, |peer| peer.address);
     let uri = request.uri().clone();
-    if let Err(problem) = state.limits().address(face, address) {
+    if let Err(problem) = state.limits().address(group, address) {
         state.metrics().refused(problem.kind());
-        return too_many(face, &uri, problem);
+        return too_many(group, &uri, problem);
     }
     let account = basic_account(request.headers());
     let response = next.run(request).await;
     // The credential store counts its own failed logins: only the store knows which credential was rejected.
-    let is_failed_password =
-        matches!(face, Face::Protocols) && account.is_some() && response.status() == StatusCode::UNAUTHORIZED;
+    let is_failed_password = matches!(group, ProtocolGroup::Protocols)
+        && account.is_some()
+        && response.status() == StatusCode::UNAUTHORIZED;
     if is_failed_password && let Err(problem) = state.limits().failure(address, account.as_deref()) {
         state.metrics().refused(problem.kind());
-        return too_many(face, &uri, problem);
+        return too_many(group, &uri, problem);
     }
     response
 }
 
 /// Returns the 429 response in the format of the protocol.
-fn too_many(face: Face, uri: &Uri, problem: Problem) -> Response {
+fn too_many(group: ProtocolGroup, uri: &Uri, problem: Problem) -> Response {
     let retry = HeaderValue::from(RETRY_SECONDS);
-    match face {
+    match group {
         // RFC 8555 section 6.6.
-        Face::Protocols if uri.path().starts_with("/acme/") => {
+        ProtocolGroup::Protocols if uri.path().starts_with("/acme/") => {
             let document = "{\"type\":\"urn:ietf:params:acme:error:rateLimited\",\"status\":429,\
                             \"detail\":\"too many requests from this address\"}";
             let kind = HeaderValue::from_static("application/problem+json");

@@ -24,17 +24,17 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_MAX: usize = 255;
 
 /// Time for which responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
-const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
+const RETENTION_US: i64 = 24 * 3_600 * 1_000_000;
 
 /// Time, µs, after which an unfinished request counts as lost because its server failed. A repeat then runs the handler again.
 /// Longer than any request may take.
-const GIVEN_UP_US: i64 = 180 * 1_000_000;
+const LOST_AFTER_US: i64 = 180 * 1_000_000;
 
 /// Maximum bytes of a stored response. A larger response is not stored, and a repeat runs the request again.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// Headers that are stored with a response.
-const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
+const STORED_HEADERS: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
 
 /// Response extension that marks a response with a secret: its body is not stored, and a repeat gets an error.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ struct IdempotentRequest {
 }
 
 /// Runs the handler, unless the same request already has a stored response.
-pub(crate) async fn once(
+pub(crate) async fn run_idempotent(
     state: &State,
     caller: &Caller,
     request: Request,
@@ -62,17 +62,17 @@ pub(crate) async fn once(
     if request.method() != Method::POST || !request.headers().contains_key(KEY) {
         return next.run(request).await;
     }
-    let (keyed, request) = match keyed(state, caller, request, body_max).await {
+    let (idempotent_request, request) = match idempotent_request(state, caller, request, body_max).await {
         Ok(both) => both,
         Err(problem) => return problem.into_response(),
     };
-    match begin(state, &keyed).await {
+    match begin(state, &idempotent_request).await {
         Ok(None) => {
             // Runs in a separate task, so that the response is stored even if the caller disconnects.
             let state = state.clone();
             let work = tokio::spawn(async move {
                 let _task = telemetry::tasks::guard("idempotent-request");
-                keep(&state, keyed, next.run(request).await).await
+                store_response(&state, idempotent_request, next.run(request).await).await
             });
             work.await.unwrap_or_else(|error| Problem::internal(error).into_response())
         }
@@ -81,7 +81,7 @@ pub(crate) async fn once(
     }
 }
 
-async fn keyed(
+async fn idempotent_request(
     state: &State,
     caller: &Caller,
     request: Request,
@@ -98,12 +98,12 @@ async fn keyed(
     let body = body.to_bytes();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
     let id = caller.id().to_string();
-    let keyed = IdempotentRequest {
+    let idempotent_request = IdempotentRequest {
         key_hash: hash(&[id.as_bytes(), target.as_bytes(), key.as_bytes()]),
         body_hash: hash(&[&body]),
         begun_at_us: state.clock().now_us(),
     };
-    Ok((keyed, Request::from_parts(parts, Body::from(body))))
+    Ok((idempotent_request, Request::from_parts(parts, Body::from(body))))
 }
 
 fn key_of(value: Option<&HeaderValue>) -> Result<String, Problem> {
@@ -130,18 +130,18 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Begins a request. Returns `None` for the first request, and the stored response for a repeat.
-async fn begin(state: &State, keyed: &IdempotentRequest) -> Result<Option<Response>, Problem> {
-    let now = keyed.begun_at_us;
+async fn begin(state: &State, idempotent_request: &IdempotentRequest) -> Result<Option<Response>, Problem> {
+    let now = idempotent_request.begun_at_us;
     let begun = store::Access::of(state.store()).begin_idempotent(
-        keyed.key_hash,
-        keyed.body_hash,
+        idempotent_request.key_hash,
+        idempotent_request.body_hash,
         now,
-        now + KEPT_US,
-        now - GIVEN_UP_US,
+        now + RETENTION_US,
+        now - LOST_AFTER_US,
     );
     match begun.await? {
         IdempotencyState::First => Ok(None),
-        IdempotencyState::Repeat(kept) => Ok(Some(again(kept)?)),
+        IdempotencyState::Repeat(stored_response) => Ok(Some(replay(stored_response)?)),
         IdempotencyState::UnderWay => {
             Err(Problem::new(StatusCode::CONFLICT, "idempotency-under-way", "Request in progress")
                 .detail("the first request with this Idempotency-Key is still in progress")
@@ -156,17 +156,17 @@ async fn begin(state: &State, keyed: &IdempotentRequest) -> Result<Option<Respon
     }
 }
 
-fn again(kept: StoredResponse) -> Result<Response, Problem> {
-    let Some(body) = kept.body else {
+fn replay(stored_response: StoredResponse) -> Result<Response, Problem> {
+    let Some(body) = stored_response.body else {
         let title = "Response not available again";
         return Err(Problem::new(StatusCode::CONFLICT, "idempotency-secret", title)
             .detail("the response to this request contained a secret, which is not stored")
             .hint("delete the created object and create it again"));
     };
-    let status = StatusCode::from_u16(kept.status).map_err(Problem::internal)?;
+    let status = StatusCode::from_u16(stored_response.status).map_err(Problem::internal)?;
     let mut response = (status, body).into_response();
     response.headers_mut().remove(CONTENT_TYPE);
-    let headers: Vec<(String, String)> = serde_json::from_str(&kept.headers).unwrap_or_default();
+    let headers: Vec<(String, String)> = serde_json::from_str(&stored_response.headers).unwrap_or_default();
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
@@ -178,24 +178,29 @@ fn again(kept: StoredResponse) -> Result<Response, Problem> {
 }
 
 /// Stores a response for repeats, except server errors and 429.
-async fn keep(state: &State, keyed: IdempotentRequest, response: Response) -> Response {
+async fn store_response(
+    state: &State,
+    idempotent_request: IdempotentRequest,
+    response: Response,
+) -> Response {
     let status = response.status();
     let passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
     let (mut parts, body) = response.into_parts();
     let length = HttpBody::size_hint(&body).exact();
     if passing || length.is_none_or(|length| length > ANSWER_MAX as u64) {
-        forget(state, &keyed).await;
+        forget(state, &idempotent_request).await;
         return Response::from_parts(parts, body);
     }
     let Ok(body) = body.collect().await else {
-        forget(state, &keyed).await;
+        forget(state, &idempotent_request).await;
         return Problem::internal("a response could not be read").into_response();
     };
     let body = body.to_bytes();
     let secret = parts.extensions.get::<HoldsSecret>().is_some();
-    let kept = kept(status, &parts.headers, (!secret).then_some(&body));
-    let finished =
-        store::Access::of(state.store()).finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
+    let stored_response = stored_response(status, &parts.headers, (!secret).then_some(&body));
+    let finished = store::Access::of(state.store())
+        .finish_idempotent(idempotent_request.key_hash, idempotent_request.begun_at_us, stored_response)
+        .await;
     if let Err(error) = finished {
         // The handler has run, but its response is not stored. A repeat is rejected as still in progress until the timeout; after
         // the timeout the handler runs again.
@@ -205,8 +210,8 @@ async fn keep(state: &State, keyed: IdempotentRequest, response: Response) -> Re
     Response::from_parts(parts, Body::from(body))
 }
 
-fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> StoredResponse {
-    let headers: Vec<(&str, &str)> = HEADERS_KEPT
+fn stored_response(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> StoredResponse {
+    let headers: Vec<(&str, &str)> = STORED_HEADERS
         .iter()
         .filter_map(|name| Some((name.as_str(), headers.get(name)?.to_str().ok()?)))
         .collect();
@@ -217,9 +222,10 @@ fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> 
     }
 }
 
-async fn forget(state: &State, keyed: &IdempotentRequest) {
-    if let Err(error) =
-        store::Access::of(state.store()).abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await
+async fn forget(state: &State, idempotent_request: &IdempotentRequest) {
+    if let Err(error) = store::Access::of(state.store())
+        .abandon_idempotent(idempotent_request.key_hash, idempotent_request.begun_at_us)
+        .await
     {
         tracing::warn!(%error, "the Idempotency-Key of a failed request could not be released; it can be used again after a timeout");
     }
@@ -244,13 +250,13 @@ mod tests {
         headers.insert(LOCATION, HeaderValue::from_static("/api/v1/x/1"));
         headers.insert("x-request-id", HeaderValue::from_static("not kept"));
         let body = Bytes::from_static(b"{}");
-        let response = again(kept(StatusCode::CREATED, &headers, Some(&body))).unwrap();
+        let response = replay(stored_response(StatusCode::CREATED, &headers, Some(&body))).unwrap();
         assert_eq!(response.status(), StatusCode::CREATED);
         assert_eq!(response.headers()[LOCATION], "/api/v1/x/1");
         assert_eq!(response.headers()[REPLAYED], "true");
         assert!(!response.headers().contains_key("x-request-id"));
         assert_eq!(
-            again(kept(StatusCode::CREATED, &headers, None)).unwrap_err().kind(),
+            replay(stored_response(StatusCode::CREATED, &headers, None)).unwrap_err().kind(),
             "idempotency-secret"
         );
     }

@@ -135,7 +135,7 @@ pub(crate) struct RemainingQuota {
 }
 
 impl RemainingQuota {
-    pub(crate) fn tell(self, headers: &mut HeaderMap) {
+    pub(crate) fn write_headers(self, headers: &mut HeaderMap) {
         headers.insert(LIMIT, HeaderValue::from(self.limit));
         headers.insert(REMAINING, HeaderValue::from(self.remaining));
         headers.insert(RESET, HeaderValue::from(self.reset_seconds));
@@ -156,14 +156,14 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
 
     /// Takes a token from the bucket of `key`. Returns the remaining requests, or the seconds until the next request is allowed.
     fn take(&self, key: &K) -> Result<RemainingQuota, u64> {
-        self.buckets.take(key).map(|snapshot| self.left(&snapshot))
+        self.buckets.take(key).map(|snapshot| self.remaining_quota(&snapshot))
     }
 
     fn forget_idle(&self) {
         self.buckets.forget_idle();
     }
 
-    fn left(&self, snapshot: &StateSnapshot) -> RemainingQuota {
+    fn remaining_quota(&self, snapshot: &StateSnapshot) -> RemainingQuota {
         let (limit, remaining) = (self.rate.burst.get(), snapshot.remaining_burst_capacity());
         let missing = u64::from(limit - remaining.min(limit));
         RemainingQuota {
@@ -176,7 +176,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
 
 /// A group of protocols whose requests from one address share a limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Face {
+pub(crate) enum ProtocolGroup {
     Api,
     /// ACME, EST, SCEP, CRLs, OCSP.
     Protocols,
@@ -184,9 +184,9 @@ pub(crate) enum Face {
 }
 
 /// Limiters by the name of a token or of a role, each with its own rate.
-struct Named(Vec<(String, Limiter<Uuid>)>);
+struct NamedLimiters(Vec<(String, Limiter<Uuid>)>);
 
-impl Named {
+impl NamedLimiters {
     /// Creates the limiters, sorted by rate, the highest first.
     fn new(rates: &[(String, Rate)]) -> Self {
         let mut rates = rates.to_vec();
@@ -194,8 +194,8 @@ impl Named {
         Self(rates.into_iter().map(|(name, rate)| (name, Limiter::new(rate, Uuid::nil()))).collect())
     }
 
-    fn first(&self, mut fits: impl FnMut(&str) -> bool) -> Option<&Limiter<Uuid>> {
-        self.0.iter().find(|(name, _)| fits(name)).map(|(_, limiter)| limiter)
+    fn first(&self, mut is_match: impl FnMut(&str) -> bool) -> Option<&Limiter<Uuid>> {
+        self.0.iter().find(|(name, _)| is_match(name)).map(|(_, limiter)| limiter)
     }
 }
 
@@ -209,8 +209,8 @@ pub(crate) struct Limits {
     protocol_addresses: Option<Limiter<IpAddr>>,
     credential_callers: Option<Limiter<String>>,
     credential_addresses: Option<Limiter<IpAddr>>,
-    tokens: Named,
-    roles: Named,
+    tokens: NamedLimiters,
+    roles: NamedLimiters,
     sign_in: SignInLimits,
     /// Limiters by team; each team has its own rate.
     teams: RwLock<HashMap<String, (u32, Arc<Limiter<u8>>)>>,
@@ -232,8 +232,8 @@ impl Limits {
             protocol_addresses: by_address(options.protocol_address),
             credential_callers: by_name(options.credential_caller),
             credential_addresses: by_address(options.credential_address),
-            tokens: Named::new(&options.tokens),
-            roles: Named::new(&options.roles),
+            tokens: NamedLimiters::new(&options.tokens),
+            roles: NamedLimiters::new(&options.roles),
             sign_in: SignInLimits::new(&options.sign_in),
             teams: RwLock::default(),
             servers: AtomicU32::new(1),
@@ -284,18 +284,18 @@ impl Limits {
     }
 
     /// Counts a request from this address.
-    pub(crate) fn address(&self, face: Face, address: IpAddr) -> Result<(), Problem> {
-        let limiter = match face {
-            Face::Api => &self.addresses,
-            Face::Protocols => &self.protocol_addresses,
-            Face::Credentials => &self.credential_addresses,
+    pub(crate) fn address(&self, group: ProtocolGroup, address: IpAddr) -> Result<(), Problem> {
+        let limiter = match group {
+            ProtocolGroup::Api => &self.addresses,
+            ProtocolGroup::Protocols => &self.protocol_addresses,
+            ProtocolGroup::Credentials => &self.credential_addresses,
         };
         check(limiter.as_ref(), &inbound::network(address)).map(drop)
     }
 
     /// Counts a request of this caller to the API.
     pub(crate) fn caller(&self, caller: &Caller) -> Result<Option<RemainingQuota>, Problem> {
-        check(self.own(caller).or(self.callers.as_ref()), &caller.id())
+        check(self.caller_limiter(caller).or(self.callers.as_ref()), &caller.id())
     }
 
     /// Counts a concurrent request of this caller to the API, until the returned value is dropped.
@@ -305,14 +305,14 @@ impl Limits {
 
     /// Counts a request of this caller to the credential store. `actor` is the caller's name in the store.
     pub(crate) fn credential_caller(&self, caller: Option<&Caller>, actor: &str) -> Result<(), Problem> {
-        match caller.and_then(|caller| Some((self.own(caller)?, caller.id()))) {
+        match caller.and_then(|caller| Some((self.caller_limiter(caller)?, caller.id()))) {
             Some((limiter, id)) => check(Some(limiter), &id).map(drop),
             None => check(self.credential_callers.as_ref(), actor).map(drop),
         }
     }
 
     /// Returns the limiter with the caller's own rate: the rate of the token's name, or else the highest rate of its roles.
-    fn own(&self, caller: &Caller) -> Option<&Limiter<Uuid>> {
+    fn caller_limiter(&self, caller: &Caller) -> Option<&Limiter<Uuid>> {
         let name =
             (caller.kind() == CallerKind::Token).then(|| caller.actor().strip_prefix("token:")).flatten();
         let of_token = name.and_then(|name| self.tokens.first(|token| token == name));
@@ -330,8 +330,8 @@ impl Limits {
     /// Removes idle keys.
     pub(crate) fn forget_idle(&self) {
         self.sign_in.forget_idle();
-        let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
-        self.callers.iter().chain(own).for_each(Limiter::forget_idle);
+        let caller_limiter = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
+        self.callers.iter().chain(caller_limiter).for_each(Limiter::forget_idle);
         let by_address =
             [&self.addresses, &self.failures, &self.protocol_addresses, &self.credential_addresses];
         by_address.into_iter().flatten().for_each(Limiter::forget_idle);
@@ -369,8 +369,8 @@ mod tests {
     fn requests_beyond_the_burst_are_rejected_per_caller() {
         let limits = limits(Rate::new(1, 3));
         let (a, b) = (caller("a", 1), caller("b", 2));
-        let left: Vec<_> = (0..3).map(|_| limits.caller(&a).unwrap().unwrap().remaining).collect();
-        assert_eq!(left, [2, 1, 0]);
+        let remaining_quota: Vec<_> = (0..3).map(|_| limits.caller(&a).unwrap().unwrap().remaining).collect();
+        assert_eq!(remaining_quota, [2, 1, 0]);
         let problem = limits.caller(&a).unwrap_err();
         assert_eq!(problem.status(), 429);
         assert!(limits.caller(&b).is_ok(), "others are not held up");
@@ -422,7 +422,7 @@ mod tests {
             let scope = scope.parse().unwrap();
             let granted = vec![Granted { permissions: Permissions::all(), scope }];
             let caller = Caller::new("token:x".to_owned(), CallerKind::Token, Uuid::from_u128(id), granted);
-            caller.among(Arc::clone(&ownership))
+            caller.with_ownership(Arc::clone(&ownership))
         };
         let limits = Limits::new(&LimitOptions::unlimited());
         let (one, two) = (of(1, "team:a"), of(2, "team:a,profile:web"));
@@ -463,7 +463,7 @@ mod tests {
     fn rate_limit_headers_report_the_remaining_requests() {
         let mut headers = HeaderMap::new();
         let limits = limits(Rate::new(2, 10));
-        limits.caller(&caller("a", 0)).unwrap().unwrap().tell(&mut headers);
+        limits.caller(&caller("a", 0)).unwrap().unwrap().write_headers(&mut headers);
         assert_eq!(headers[LIMIT], "10");
         assert_eq!(headers[REMAINING], "9");
         assert_eq!(headers[RESET], "1");

@@ -21,11 +21,11 @@ use crate::access::SESSION_COOKIE;
     ),
     servers((url = "/", description = "this server"))
 )]
-struct Described;
+struct ApiDoc;
 
 /// Returns the description without routes: title, version, security schemes, the problem document.
 pub(crate) fn skeleton() -> OpenApi {
-    let mut document = Described::openapi();
+    let mut document = ApiDoc::openapi();
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
     let components = document.components.get_or_insert_with(Components::new);
     let token = HttpBuilder::new()
@@ -58,7 +58,7 @@ fn referenced_schemas(text: &str) -> HashSet<&str> {
 
 /// Serializes the description as JSON. Removes schemas without a reference, such as schemas of list items, which each list contains
 /// inline.
-pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
+pub(crate) fn to_json(mut document: OpenApi) -> Vec<u8> {
     loop {
         let text = serde_json::to_string(&document).unwrap_or_default();
         let Some(components) = &mut document.components else { return text.into_bytes() };

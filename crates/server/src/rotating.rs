@@ -10,16 +10,16 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Time for which the result of a rotation is kept for callers whose wait timed out.
-const KEPT: Duration = Duration::from_secs(60);
+const RESULT_RETENTION: Duration = Duration::from_secs(60);
 
 type Ended = Result<RotationResult, Arc<RotateError>>;
 
 /// The result of the rotation, for all waiting callers; `None` while the rotation is in progress.
-type Shown = watch::Receiver<Option<(Instant, Ended)>>;
+type ResultReceiver = watch::Receiver<Option<(Instant, Ended)>>;
 
 /// The rotation in progress, or the last one.
 #[derive(Clone, Default)]
-pub(crate) struct Rotating(Arc<Mutex<Option<Shown>>>);
+pub(crate) struct Rotating(Arc<Mutex<Option<ResultReceiver>>>);
 
 /// State of a rotation after a bounded wait.
 pub(crate) enum Progress {
@@ -28,18 +28,18 @@ pub(crate) enum Progress {
     /// The wait timed out; the rotation continues in the background.
     UnderWay,
     /// The rotation was interrupted: the server shut down, or the task failed. Completed steps remain.
-    Cut,
+    Interrupted,
 }
 
 impl Rotating {
     /// Re-encrypts all values of `keystore` under the current master key on behalf of `actor`, or joins a rotation in progress.
-    /// Waits at most `most`. After that, the rotation continues in the background until it ends or `stopping` is canceled.
+    /// Waits at most `max_wait`. After that, the rotation continues in the background until it ends or `stopping` is canceled.
     pub(crate) async fn join(
         &self,
         keystore: &KeyStore,
         actor: &str,
         stopping: &CancellationToken,
-        most: Duration,
+        max_wait: Duration,
     ) -> Progress {
         let (keystore, actor) = (keystore.clone(), actor.to_owned());
         let work = async move {
@@ -49,22 +49,22 @@ impl Rotating {
             });
             rotation.await
         };
-        self.join_or_start(work, stopping, most).await
+        self.join_or_start(work, stopping, max_wait).await
     }
 
     /// Joins the rotation in progress. If there is none, starts one with `work`.
-    async fn join_or_start<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
+    async fn join_or_start<W>(&self, work: W, stopping: &CancellationToken, max_wait: Duration) -> Progress
     where
         W: Future<Output = Result<RotationResult, RotateError>> + Send + 'static,
     {
-        let mut shown = self.start(work, stopping);
-        match timeout(most, shown.wait_for(Option::is_some)).await {
+        let mut receiver = self.start(work, stopping);
+        match timeout(max_wait, receiver.wait_for(Option::is_some)).await {
             Err(_) => Progress::UnderWay,
-            Ok(Err(_)) => Progress::Cut,
+            Ok(Err(_)) => Progress::Interrupted,
             Ok(Ok(ended)) => {
                 let ended = ended.as_ref().map(|(_, ended)| ended.clone());
-                self.taken();
-                ended.map_or(Progress::Cut, Progress::Ended)
+                self.mark_delivered();
+                ended.map_or(Progress::Interrupted, Progress::Ended)
             }
         }
     }
@@ -74,17 +74,17 @@ impl Rotating {
         self.0.lock().as_ref().is_some_and(is_running)
     }
 
-    fn start<W>(&self, work: W, stopping: &CancellationToken) -> Shown
+    fn start<W>(&self, work: W, stopping: &CancellationToken) -> ResultReceiver
     where
         W: Future<Output = Result<RotationResult, RotateError>> + Send + 'static,
     {
         let mut last = self.0.lock();
-        if let Some(shown) = last.as_ref()
-            && (is_running(shown) || is_kept(shown))
+        if let Some(receiver) = last.as_ref()
+            && (is_running(receiver) || is_kept(receiver))
         {
-            return shown.clone();
+            return receiver.clone();
         }
-        let (show, shown) = watch::channel(None);
+        let (sender, receiver) = watch::channel(None);
         let stopping = stopping.clone();
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("master-key-rotation");
@@ -98,29 +98,29 @@ impl Rotating {
                     ),
                     Err(error) => tracing::warn!(%error, "the rotation of the master key ended early"),
                 }
-                show.send_replace(Some((Instant::now(), ended.map_err(Arc::new))));
+                sender.send_replace(Some((Instant::now(), ended.map_err(Arc::new))));
             }
         });
-        *last = Some(shown.clone());
-        shown
+        *last = Some(receiver.clone());
+        receiver
     }
 
     /// Marks the result as delivered: the next request starts a new rotation.
-    fn taken(&self) {
+    fn mark_delivered(&self) {
         let mut last = self.0.lock();
-        if last.as_ref().is_some_and(|shown| !is_running(shown)) {
+        if last.as_ref().is_some_and(|receiver| !is_running(receiver)) {
             *last = None;
         }
     }
 }
 
 /// Returns whether the rotation is in progress: neither ended nor interrupted.
-fn is_running(shown: &Shown) -> bool {
-    shown.borrow().is_none() && shown.has_changed().is_ok()
+fn is_running(receiver: &ResultReceiver) -> bool {
+    receiver.borrow().is_none() && receiver.has_changed().is_ok()
 }
 
-fn is_kept(shown: &Shown) -> bool {
-    shown.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < KEPT)
+fn is_kept(receiver: &ResultReceiver) -> bool {
+    receiver.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < RESULT_RETENTION)
 }
 
 #[cfg(test)]
@@ -163,8 +163,9 @@ mod tests {
         let keystore = one_to_wrap(&folder).await;
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
         let may = Arc::new(Notify::new());
-        let join =
-            |most| rotating.join_or_start(wrapped_once(keystore.clone(), may.clone()), &stopping, most);
+        let join = |max_wait| {
+            rotating.join_or_start(wrapped_once(keystore.clone(), may.clone()), &stopping, max_wait)
+        };
         assert!(matches!(join(Duration::ZERO).await, Progress::UnderWay));
         assert!(rotating.is_under_way());
         may.notify_one();
@@ -190,7 +191,7 @@ mod tests {
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
         stopping.cancel();
         let cut = rotating.join(&keystore, "user:a", &stopping, LONG).await;
-        assert!(matches!(cut, Progress::Cut));
+        assert!(matches!(cut, Progress::Interrupted));
         assert!(!rotating.is_under_way());
     }
 }

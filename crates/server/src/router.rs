@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::extract::BODY_MAX;
 use crate::face_limit::{add_retry_after, limited};
-use crate::limit::Face;
+use crate::limit::ProtocolGroup;
 use crate::listen::Console;
 use crate::metrics::RequestLabels;
 use crate::openapi;
@@ -44,21 +44,21 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
     let (api, _, infos) = api.finish(state, openapi::skeleton());
     let document = document(state.clone());
     let api = api
-        .route("/openapi.json", get(move || described(Bytes::clone(&document))))
-        .fallback(nothing_here)
+        .route("/openapi.json", get(move || openapi_response(Bytes::clone(&document))))
+        .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(state.clone())
         .layer(from_fn(convert_errors_to_problems))
         .layer(from_fn(add_security_headers))
-        .merge(limited(state, Face::Protocols, routes::protocols().with_state(state.clone())));
-    let api = with_metrics(state, bounded(api).layer(from_fn(instance)));
+        .merge(limited(state, ProtocolGroup::Protocols, routes::protocols().with_state(state.clone())));
+    let api = with_metrics(state, with_body_limit(api).layer(from_fn(instance)));
     (api, infos)
 }
 
 /// Returns the router for public data that is served without TLS: CRLs, OCSP, http-01 responses of ACME.
 pub fn public_router(state: &State) -> Router {
-    let public = limited(state, Face::Protocols, routes::public().with_state(state.clone()));
-    with_metrics(state, bounded(public))
+    let public = limited(state, ProtocolGroup::Protocols, routes::public().with_state(state.clone()));
+    with_metrics(state, with_body_limit(public))
 }
 
 /// Returns the API together with the web console, which calls the API and the credential store.
@@ -66,7 +66,7 @@ pub fn with_web_console(state: &State, api: Router, console: Console) -> Router 
     let credentials = state.components().credentials.is_some();
     let credentials = credentials.then(|| prepare_for_console(credential_router_for_pages(state)));
     let pages = console(prepare_for_console(api.clone()), credentials);
-    api.merge(with_metrics(state, bounded(pages)))
+    api.merge(with_metrics(state, with_body_limit(pages)))
 }
 
 /// Prepares routes for calls that console pages make within this process. Removes the request extensions of the page's own route,
@@ -100,8 +100,8 @@ pub fn credential_router_for_pages(state: &State) -> Router {
 
 fn limited_credential_router(state: &State, router: Option<Router>) -> Router {
     let router = router.unwrap_or_else(|| Router::new().fallback(routes::credhub::absent));
-    let router = limited(state, Face::Credentials, router);
-    with_metrics(state, bounded(router).layer(from_fn(add_security_headers)))
+    let router = limited(state, ProtocolGroup::Credentials, router);
+    with_metrics(state, with_body_limit(router).layer(from_fn(add_security_headers)))
 }
 
 /// Returns the operations of the credential store's listener (method, path and permission), from its dispatch tables.
@@ -113,27 +113,27 @@ pub fn credential_operations() -> Vec<NonApiOperation> {
 // Layers are added to routers that already have their state, because the code of a layer is compiled for each type of state.
 
 /// Limits request bodies, and responds 500 when a handler panics.
-fn bounded(router: Router) -> Router {
+fn with_body_limit(router: Router) -> Router {
     router.layer(DefaultBodyLimit::max(BODY_MAX)).layer(CatchPanicLayer::custom(panicked))
 }
 
 fn with_metrics(state: &State, router: Router) -> Router {
-    router.layer(from_fn_with_state(state.clone(), measured))
+    router.layer(from_fn_with_state(state.clone(), record_metrics))
 }
 
 /// Returns the OpenAPI document. Serialized at the first request, because this takes a third of the time of a server's startup.
 fn document(state: State) -> Arc<LazyLock<Bytes, impl FnOnce() -> Bytes>> {
     Arc::new(LazyLock::new(move || {
         let (_, document, _) = routes::api().finish(&state, openapi::skeleton());
-        Bytes::from(openapi::written(document))
+        Bytes::from(openapi::to_json(document))
     }))
 }
 
-async fn described(document: Bytes) -> Response {
+async fn openapi_response(document: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
-async fn nothing_here(request: Request) -> Problem {
+async fn unknown_path(request: Request) -> Problem {
     Problem::of_status(http::StatusCode::NOT_FOUND, Some(format!("unknown path {}", request.uri().path())))
         .hint("/openapi.json lists all paths")
 }
@@ -211,7 +211,7 @@ async fn add_security_headers(request: Request, next: Next) -> Response {
     response
 }
 
-async fn measured(With(state): With<State>, request: Request, next: Next) -> Response {
+async fn record_metrics(With(state): With<State>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().as_str().to_owned();
     let route = request

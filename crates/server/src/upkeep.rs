@@ -64,7 +64,7 @@ async fn report_heartbeat(
 
 /// Records a heartbeat, and returns the number of running servers.
 async fn beat(store: &Store, node: &ServerNode) -> Result<u32, StoreError> {
-    ServerNodes::of(store).seen(node).await?;
+    ServerNodes::of(store).record_heartbeat(node).await?;
     let servers = ServerNodes::of(store).list().await?;
     let is_running = |server: &&ServerNode| node.seen_at_us.saturating_sub(server.seen_at_us) <= SHARE_US;
     Ok(u32::try_from(servers.iter().filter(is_running).count()).unwrap_or(u32::MAX))
@@ -138,7 +138,7 @@ mod tests {
         let scope = "team:shop".parse().unwrap();
         let granted = vec![Granted { permissions: Permissions::all(), scope }];
         let caller = Caller::new("token:x".to_owned(), CallerKind::Token, Uuid::nil(), granted);
-        let caller = caller.among(ownership);
+        let caller = caller.with_ownership(ownership);
         (0..100).filter(|_| limits.teams(&caller).is_ok()).count()
     }
 

@@ -18,11 +18,11 @@ use crate::frame;
 use crate::message::{Request, Response};
 
 /// Maximum number of concurrent requests; further ones wait. The signer accepts more connections.
-const AT_ONCE_MAX: usize = 32;
+const CONCURRENCY_MAX: usize = 32;
 /// Timeout for generating a key. An RSA key of 4,096 bits takes seconds.
-const MAKE_FOR: Duration = Duration::from_secs(30);
+const GENERATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of the readiness check.
-const READY_FOR: Duration = Duration::from_secs(2);
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// CA keys in the signer process that listens on a socket. Connections are reused, and reopened after a restart of the signer.
 pub struct SignerClient {
@@ -35,7 +35,7 @@ impl SignerClient {
     /// Creates a client. It connects with the first request.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::default(), permits: Semaphore::new(AT_ONCE_MAX) }
+        Self { path: path.to_owned(), idle: Mutex::default(), permits: Semaphore::new(CONCURRENCY_MAX) }
     }
 
     async fn call(&self, request: Request, body: &[u8], deadline: Instant) -> Result<Response, SignError> {
@@ -57,13 +57,13 @@ impl SignerClient {
         loop {
             let kept = self.idle.lock().pop();
             let Some(mut stream) = kept else { break };
-            if let Ok(answer) = once(&mut stream, request, body).await {
+            if let Ok(answer) = exchange_on(&mut stream, request, body).await {
                 self.idle.lock().push(stream);
                 return Ok(answer);
             }
         }
         let mut stream = UnixStream::connect(&self.path).await?;
-        let answer = once(&mut stream, request, body).await?;
+        let answer = exchange_on(&mut stream, request, body).await?;
         self.idle.lock().push(stream);
         Ok(answer)
     }
@@ -73,21 +73,21 @@ impl SignerClient {
             name: wanted.provider.unwrap_or(SIGNER_PROVIDER).to_owned(),
             error,
         };
-        let answer = self.call(Request::make(wanted), &[], Instant::now() + MAKE_FOR).await;
+        let answer = self.call(Request::make(wanted), &[], Instant::now() + GENERATE_TIMEOUT).await;
         match answer.map_err(provider)? {
             Response::Key(row) => row.read().map_err(|error| provider(error.into())),
-            other => Err(provider(refused(other))),
+            other => Err(provider(sign_error(other))),
         }
     }
 }
 
-async fn once(stream: &mut UnixStream, request: &Request, body: &[u8]) -> io::Result<Response> {
+async fn exchange_on(stream: &mut UnixStream, request: &Request, body: &[u8]) -> io::Result<Response> {
     frame::write(stream, request, body).await?;
     let lengths = frame::lengths(stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     Ok(frame::read(stream, lengths).await?.0)
 }
 
-fn refused(answer: Response) -> SignError {
+fn sign_error(answer: Response) -> SignError {
     match answer {
         Response::Failed(reason) => SignError::Failed(reason),
         Response::Unavailable(reason) => SignError::Unavailable(reason),
@@ -113,7 +113,7 @@ impl CaKeys for SignerClient {
             let request = Request::sign(&order, u64::try_from(left).unwrap_or(u64::MAX));
             match self.call(request, order.tbs, deadline).await? {
                 Response::Signature(signature) => Ok(signature.read()?),
-                other => Err(refused(other)),
+                other => Err(sign_error(other)),
             }
         }
         .boxed()
@@ -121,9 +121,9 @@ impl CaKeys for SignerClient {
 
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>> {
         async {
-            match self.call(Request::Ready, &[], Instant::now() + READY_FOR).await? {
+            match self.call(Request::Ready, &[], Instant::now() + READY_TIMEOUT).await? {
                 Response::Ready => Ok(()),
-                other => Err(refused(other)),
+                other => Err(sign_error(other)),
             }
         }
         .boxed()

@@ -12,7 +12,7 @@ const HEADER_MAX: usize = 1 << 20;
 /// Maximum bytes of a document: the largest CRL.
 const BODY_MAX: usize = Crl::DER_MAX;
 /// Bytes of both lengths, 4 each, big-endian.
-const LENGTHS: usize = 8;
+const LENGTHS_BYTES: usize = 8;
 
 /// The lengths at the start of a message.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Lengths {
 
 /// Waits for a message and returns its lengths; `None` when the peer has closed the connection.
 pub(crate) async fn lengths(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Lengths>> {
-    let mut bytes = [0; LENGTHS];
+    let mut bytes = [0; LENGTHS_BYTES];
     if stream.read(&mut bytes[..1]).await? == 0 {
         return Ok(None);
     }
@@ -57,7 +57,7 @@ pub(crate) async fn write(
 ) -> io::Result<()> {
     let header = serde_json::to_vec(header)?;
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput);
-    let mut bytes = Vec::with_capacity(LENGTHS + header.len());
+    let mut bytes = Vec::with_capacity(LENGTHS_BYTES + header.len());
     bytes.extend(length(&header)?.to_be_bytes());
     bytes.extend(length(body)?.to_be_bytes());
     bytes.extend(header);

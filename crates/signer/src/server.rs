@@ -24,13 +24,13 @@ use crate::socket_access::SocketAccess;
 /// Maximum number of concurrent connections: two servers on a host with all their requests.
 const CONNECTIONS_MAX: usize = 64;
 /// Timeout for receiving a message that has started, and for sending a response.
-const MESSAGE_FOR: Duration = Duration::from_secs(10);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to sign an order, even if the request allows more.
-const ORDER_FOR: Duration = Duration::from_secs(60);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for orders in progress on shutdown.
-const DRAIN_FOR: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size in bytes from which a document counts as large. Only CRLs are so large. Only one large document is in memory at a time.
-const LARGE: usize = 1 << 20;
+const LARGE_BYTES: usize = 1 << 20;
 
 /// Options of a signer process: the path of its socket, and the users that may connect.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ impl SignerServer {
     /// Stops the signer after the orders in progress. Returns false when some were aborted.
     #[crate::boxed]
     pub async fn stop(self) -> bool {
-        let drained = self.tasks.close(DRAIN_FOR).await;
+        let drained = self.tasks.close(DRAIN_TIMEOUT).await;
         self.socket.remove();
         drained
     }
@@ -141,14 +141,14 @@ impl Orders {
         loop {
             let next = self.stopping.run_until_cancelled(frame::lengths(&mut stream)).await;
             let Some(lengths) = next.transpose()?.flatten() else { return Ok(()) };
-            let large = match lengths.body > LARGE {
+            let large = match lengths.body > LARGE_BYTES {
                 true => Some(self.large.acquire().await.map_err(io::Error::other)?),
                 false => None,
             };
-            let message = within(frame::read::<Request>(&mut stream, lengths)).await?;
+            let message = with_timeout(frame::read::<Request>(&mut stream, lengths)).await?;
             let answer = self.answer(message).await;
             drop(large);
-            within(frame::write(&mut stream, &answer, &[])).await?;
+            with_timeout(frame::write(&mut stream, &answer, &[])).await?;
         }
     }
 
@@ -168,7 +168,7 @@ impl Orders {
                 }
             }
             Request::Sign { key, purpose, within_ms } => {
-                let deadline = Instant::now() + Duration::from_millis(within_ms).min(ORDER_FOR);
+                let deadline = Instant::now() + Duration::from_millis(within_ms).min(ORDER_TIMEOUT);
                 match self.sign(key, purpose, &body, deadline).await {
                     Ok(signature) => Response::Signature(Bytes::of(&signature)),
                     Err(error) => {
@@ -220,7 +220,7 @@ impl Orders {
     }
 }
 
-async fn within<T>(message: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let done = tokio::time::timeout(MESSAGE_FOR, message).await;
+async fn with_timeout<T>(message: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let done = tokio::time::timeout(MESSAGE_TIMEOUT, message).await;
     done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

@@ -22,7 +22,7 @@ struct State {
 }
 
 impl PendingHeartbeats {
-    pub(super) fn heard(&self, node: Uuid, at_us: i64, measured: BTreeMap<Uuid, u32>) {
+    pub(super) fn record(&self, node: Uuid, at_us: i64, measured: BTreeMap<Uuid, u32>) {
         let until = at_us.saturating_add(LEASE.as_micros() as i64);
         let mut state = self.0.lock();
         state.pending.insert(node, until);
@@ -38,7 +38,7 @@ impl PendingHeartbeats {
     }
 
     /// Returns leases to the queue after a failed write. A newer lease of the same node takes precedence.
-    pub(super) fn give_back(&self, leases: Vec<NodeLease>) {
+    pub(super) fn requeue(&self, leases: Vec<NodeLease>) {
         let mut state = self.0.lock();
         for lease in leases {
             state.pending.entry(lease.node).or_insert(lease.until_us);
@@ -72,12 +72,12 @@ mod tests {
     fn heartbeats_returned_after_a_failed_write_keep_newer_ones() {
         let beats = PendingHeartbeats::default();
         let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
-        beats.heard(a, 0, BTreeMap::new());
-        beats.heard(b, 0, BTreeMap::new());
+        beats.record(a, 0, BTreeMap::new());
+        beats.record(b, 0, BTreeMap::new());
         let taken = beats.take();
         assert_eq!(taken.len(), 2);
-        beats.heard(a, 7, BTreeMap::new());
-        beats.give_back(taken);
+        beats.record(a, 7, BTreeMap::new());
+        beats.requeue(taken);
         let lease = LEASE.as_micros() as i64;
         let again: Vec<_> = beats.take().into_iter().map(|lease| (lease.node, lease.until_us)).collect();
         assert_eq!(again, [(a, lease + 7), (b, lease)]);
@@ -88,7 +88,7 @@ mod tests {
     fn measured_round_trip_times_are_limited_to_the_nearest_nodes() {
         let beats = PendingHeartbeats::default();
         let node = Uuid::now_v7();
-        beats.heard(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());
+        beats.record(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());
         let kept = beats.measured(node);
         assert_eq!(kept.len(), MEASURED_MAX);
         assert!(kept.values().all(|far| (*far as usize) < MEASURED_MAX), "the nearest");

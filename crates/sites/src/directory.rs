@@ -48,9 +48,9 @@ pub(crate) struct DirectoryState {
     pub(crate) beats: PendingHeartbeats,
     pub(crate) view: View,
     /// Number of view updates that were started.
-    pub(crate) looks: AtomicU64,
+    pub(crate) view_updates_started: AtomicU64,
     /// Number of the last completed view update. The lock serializes updates; concurrent callers share an update.
-    pub(crate) looked: tokio::sync::Mutex<u64>,
+    pub(crate) view_updated: tokio::sync::Mutex<u64>,
     pub(crate) signer: OnceCell<Uuid>,
     pub(crate) steadiness: Mutex<HeartbeatContinuity>,
     /// The numbers of the last known changes of policies, wrapped policy keys and sealed keys.
@@ -65,8 +65,8 @@ impl Sites {
             parts,
             beats: PendingHeartbeats::default(),
             view: View::default(),
-            looks: AtomicU64::new(0),
-            looked: tokio::sync::Mutex::default(),
+            view_updates_started: AtomicU64::new(0),
+            view_updated: tokio::sync::Mutex::default(),
             signer: OnceCell::new(),
             steadiness: Mutex::default(),
             numbers: Numbers::default(),

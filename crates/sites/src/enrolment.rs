@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
+use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, suffixed_name};
 use futures_util::FutureExt;
 use keyless::places::{Attributes, BadAttribute, SignedStatement};
 use keys::sealed::KemPublic;
@@ -141,7 +141,7 @@ impl Sites {
             KemPublic::from_text(&request.kem).map_err(|error| SiteError::Invalid(error.to_string()))?;
         check_address(&request.address)?;
         let hash = hash_of(&request.token);
-        let node = match self.again(&hash, &key.sha256, &kem).await? {
+        let node = match self.enrolled_before(&hash, &key.sha256, &kem).await? {
             Some(node) => node,
             None => self.enter(request, hash, key.sha256, &kem).await?,
         };
@@ -208,7 +208,7 @@ impl Sites {
     }
 
     /// Returns the node that was already enrolled with this token and these keys.
-    async fn again(
+    async fn enrolled_before(
         &self,
         hash: &[u8; 32],
         spki_sha256: &[u8; 32],
@@ -271,15 +271,15 @@ impl Sites {
                 ),
             };
             match self.store().write("key_node_enroll", move |tx| enter(tx, new).boxed()).await? {
-                Entered::Done(row) => return Ok(*row),
-                Entered::BadToken => return Err(SiteError::Token),
-                Entered::Full => return Err(SiteError::Full { what: "nodes", max: NODES_MAX }),
-                Entered::Misfit(error) => {
+                EnrollOutcome::Done(row) => return Ok(*row),
+                EnrollOutcome::BadToken => return Err(SiteError::Token),
+                EnrollOutcome::Full => return Err(SiteError::Full { what: "nodes", max: NODES_MAX }),
+                EnrollOutcome::Misfit(error) => {
                     return Err(SiteError::Invalid(format!(
                         "the site has changed since the token was created (combined attributes: {error}): create a new token"
                     )));
                 }
-                Entered::Taken => name = other_name(&name, id),
+                EnrollOutcome::Taken => name = suffixed_name(&name, id),
             }
         }
         let holder = tables::Places::of(self.store()).node_of_key(&spki_sha256).await?;
@@ -294,7 +294,7 @@ struct NewNode {
     event: AuditEvent,
 }
 
-enum Entered {
+enum EnrollOutcome {
     Done(Box<NodeRow>),
     BadToken,
     Taken,
@@ -304,30 +304,32 @@ enum Entered {
 }
 
 /// Stores token, node, identity and audit entry in one transaction. A taken name does not use up the token.
-async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
+async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<EnrollOutcome, StoreError> {
     use crate::tables as places;
     let (at, row) = (new.row.enrolled_at_us, &mut new.row);
     if places::is_node_taken(tx, &row.name, &row.spki_sha256).await? {
-        return Ok(Entered::Taken);
+        return Ok(EnrollOutcome::Taken);
     }
     if places::live_nodes(tx, None).await? >= NODES_MAX {
-        return Ok(Entered::Full);
+        return Ok(EnrollOutcome::Full);
     }
-    let Some(token) = places::node_token(tx, &new.token, at).await? else { return Ok(Entered::BadToken) };
+    let Some(token) = places::node_token(tx, &new.token, at).await? else {
+        return Ok(EnrollOutcome::BadToken);
+    };
     // Locks the site until the commit. Locked before the token is written, in the same order as a deletion of the site.
-    let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
+    let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(EnrollOutcome::BadToken) };
     if let Err(error) = stored_attributes(&site.attributes).with(&stored_attributes(&token.attributes)) {
-        return Ok(Entered::Misfit(error));
+        return Ok(EnrollOutcome::Misfit(error));
     }
     let Some(token) = places::use_node_token(tx, &new.token, at, row.id).await? else {
-        return Ok(Entered::BadToken);
+        return Ok(EnrollOutcome::BadToken);
     };
     (row.site, row.site_name, row.site_attributes) = (site.id, site.name, site.attributes);
     row.attributes = token.attributes;
     row.changed = places::take_changes(tx, 1).await?;
-    let entered = places::insert_node(tx, row).await?;
+    let inserted = places::insert_node(tx, row).await?;
     let known = store::insert_identity(tx, &new.identity).await?;
-    if !entered || known != AccessChange::Done {
+    if !inserted || known != AccessChange::Done {
         return Err(StoreError::Corrupt(
             "another request enrolled the node at the same time; try again".to_owned(),
         ));
@@ -336,5 +338,5 @@ async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
         "name": row.name, "site": row.site_name, "address": row.address, "token": token.id, "token_by": token.created_by,
     });
     store::audit(tx, vec![new.event]).await?;
-    Ok(Entered::Done(Box::new(new.row)))
+    Ok(EnrollOutcome::Done(Box::new(new.row)))
 }

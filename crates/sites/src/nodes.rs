@@ -138,9 +138,9 @@ impl Sites {
     /// [`SiteError::OtherKey`], [`SiteError::Retired`]; database errors.
     #[crate::boxed]
     pub async fn check_key(&self, node: Uuid, certificate_der: &[u8]) -> Result<(), SiteError> {
-        let shown = enrollment::certificate_spki_sha256(certificate_der).ok_or(SiteError::OtherKey)?;
+        let presented = enrollment::certificate_spki_sha256(certificate_der).ok_or(SiteError::OtherKey)?;
         match self.node_status(node).await? {
-            NodeStatus::Node { spki_sha256, .. } if spki_sha256 == shown => Ok(()),
+            NodeStatus::Node { spki_sha256, .. } if spki_sha256 == presented => Ok(()),
             NodeStatus::Retired => Err(SiteError::Retired),
             NodeStatus::Node { .. } | NodeStatus::Unknown => Err(SiteError::OtherKey),
         }
@@ -170,7 +170,7 @@ impl Sites {
             self.move_to(node, other).await?;
         }
         let now = self.now_us();
-        self.0.beats.heard(node, now, beat.measured);
+        self.0.beats.record(node, now, beat.measured);
         if beat.since > self.0.view.last() {
             // The node has seen a newer state, from another server.
             self.update_view().await?;

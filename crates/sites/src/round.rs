@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use enrollment::TOKENS_KEPT_US;
+use enrollment::TOKEN_RETENTION_US;
 use futures_util::FutureExt;
 use store::StoreError;
 use tokio_util::sync::CancellationToken;
@@ -59,18 +59,18 @@ impl Sites {
         // If heartbeats cannot be written, leases expire wrongly, so no node is recorded as gone. The time is read before writing,
         // because heartbeats that arrive during the write are not written yet.
         let now = self.now_us();
-        let told = match self.write_heartbeats().await {
-            Ok(()) => self.tell(now).await,
+        let announced = match self.write_heartbeats().await {
+            Ok(()) => self.announce_presence(now).await,
             failed => failed,
         };
-        let (signed, looked) = (self.sign_due().await, self.update_view().await);
-        let all = [told.map_err(SiteError::from), signed.map(drop), looked];
+        let (signed, view_updated) = (self.sign_due().await, self.update_view().await);
+        let all = [announced.map_err(SiteError::from), signed.map(drop), view_updated];
         all.into_iter().filter_map(Result::err).collect()
     }
 
     async fn purge(&self) -> Result<(), SiteError> {
         Ok(tables::Places::of(self.store())
-            .purge_node_tokens(self.now_us() - TOKENS_KEPT_US)
+            .purge_node_tokens(self.now_us() - TOKEN_RETENTION_US)
             .await
             .map(drop)?)
     }
@@ -86,14 +86,14 @@ impl Sites {
             .write("key_node_leases", move |tx| async move { tables::put_leases(tx, &work).await }.boxed())
             .await;
         if written.is_err() {
-            self.0.beats.give_back(leases);
+            self.0.beats.requeue(leases);
         }
         written
     }
 
     /// Records nodes that became present, and nodes whose lease expired by `now`. Records no absence if this server may have missed
     /// heartbeats.
-    async fn tell(&self, now: i64) -> Result<(), StoreError> {
+    async fn announce_presence(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
         let mut flips = tables::Places::of(self.store()).presence_changes(now).await?;
         flips.retain(|(_, present)| *present || steady);
@@ -113,17 +113,17 @@ impl Sites {
     /// Updates the view of nodes and the numbers of changes of sealed keys. Concurrent callers share one update, if it started
     /// after their call.
     pub(super) async fn update_view(&self) -> Result<(), SiteError> {
-        let asked = self.0.looks.load(Ordering::SeqCst);
-        let mut looked = self.0.looked.lock().await;
-        if *looked > asked {
+        let asked = self.0.view_updates_started.load(Ordering::SeqCst);
+        let mut view_updated = self.0.view_updated.lock().await;
+        if *view_updated > asked {
             return Ok(());
         }
-        let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = self.0.view_updates_started.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
             let rows = tables::Places::of(self.store()).nodes_changed(self.0.view.last(), VIEW_ROWS).await?;
-            let whole = rows.len() == VIEW_ROWS;
+            let is_full_page = rows.len() == VIEW_ROWS;
             self.0.view.take(rows);
-            if !whole {
+            if !is_full_page {
                 break;
             }
         }
@@ -133,7 +133,7 @@ impl Sites {
         }
         let own = tables::Places::of(store).wraps_changed(numbers.seen(), VIEW_WRAPS).await?;
         numbers.take(tables::Places::of(store).last_state_change().await?, own);
-        *looked = number;
+        *view_updated = number;
         Ok(())
     }
 }

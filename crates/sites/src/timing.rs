@@ -20,9 +20,9 @@ pub(crate) const ROUND: Duration = Duration::from_millis(250);
 /// - the round in which another server reads the change,
 /// - the next heartbeat,
 /// - a reserve for the database and the network.
-const TOLD_WITHIN: Duration = Duration::from_secs(2);
+const NOTIFY_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(
-    LEASE.as_millis() + 2 * ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()
+    LEASE.as_millis() + 2 * ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < NOTIFY_WITHIN.as_millis()
 );
 const _: () = assert!(LEASE.as_millis() > 4 * BEAT_EVERY.as_millis(), "three beats may be lost");
 const _: () =

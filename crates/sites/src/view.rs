@@ -39,7 +39,7 @@ struct LiveNode {
 
 impl LiveNode {
     /// Returns the notice for other nodes about the node at `now_s`.
-    fn told(&self, now_s: i64) -> Notice<'_> {
+    fn report(&self, now_s: i64) -> Notice<'_> {
         match &self.statement {
             Some(statement) if self.is_present => Notice::Present(statement),
             Some(statement) if now_s < self.not_after_s => Notice::Absent(statement),
@@ -109,31 +109,31 @@ impl View {
         // The node knows nothing yet, or its number was never assigned, as after a restored backup.
         let anew = since <= 0 || since > state.last;
         let since = if anew { 0 } else { since };
-        let mut told = Membership { since: state.last, anew, ..Membership::default() };
+        let mut report = Membership { since: state.last, anew, ..Membership::default() };
         let mut changes = state.by_change.range((Bound::Excluded(since), Bound::Unbounded));
         let mut count = 0;
         while let Some((change, node)) = changes.next() {
             let live = state.nodes.get(node).and_then(|known| known.live.as_ref());
-            let state_of = live.map_or(Notice::Gone, |live| live.told(now_s));
+            let state_of = live.map_or(Notice::Gone, |live| live.report(now_s));
             match state_of {
-                Notice::Present(statement) => told.nodes.push(statement.clone()),
+                Notice::Present(statement) => report.nodes.push(statement.clone()),
                 Notice::Gone if anew => continue,
-                Notice::Gone => told.gone.push(*node),
+                Notice::Gone => report.gone.push(*node),
                 Notice::Absent(statement) => {
-                    told.absent.push(statement.clone());
+                    report.absent.push(statement.clone());
                     if !anew {
-                        told.gone.push(*node);
+                        report.gone.push(*node);
                     }
                 }
             }
             count += 1;
             if count == MEMBERS_MAX {
-                told.more = changes.next().is_some();
-                told.since = if told.more { *change } else { state.last };
+                report.more = changes.next().is_some();
+                report.since = if report.more { *change } else { state.last };
                 break;
             }
         }
-        told
+        report
     }
 
     /// Returns the numbers of present nodes and of other nodes that are not retired.
@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    fn ids(told: &Membership) -> Vec<&str> {
-        told.nodes.iter().map(|node| node.payload.as_str()).collect()
+    fn ids(report: &Membership) -> Vec<&str> {
+        report.nodes.iter().map(|node| node.payload.as_str()).collect()
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
         view.take(vec![lasting(true, 1)]);
         view.take(vec![lasting(false, 2)]);
         let id = Uuid::from_u128(1);
-        let told = view.membership(1, 99);
-        assert_eq!((told.nodes.len(), told.absent.len(), &told.gone[..]), (0, 1, &[id][..]));
+        let report = view.membership(1, 99);
+        assert_eq!((report.nodes.len(), report.absent.len(), &report.gone[..]), (0, 1, &[id][..]));
         let anew = view.membership(0, 99);
         assert_eq!((anew.nodes.len(), anew.absent.len(), anew.gone.len(), anew.anew), (0, 1, 0, true));
         let ended = view.membership(1, 100);
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(view.counts(), (0, 1));
         // A retirement takes effect immediately.
         view.take(vec![NodeRow { retired_at_us: Some(1), ..lasting(false, 3) }]);
-        let told = view.membership(2, 99);
-        assert_eq!((told.absent.len(), &told.gone[..]), (0, &[id][..]));
+        let report = view.membership(2, 99);
+        assert_eq!((report.absent.len(), &report.gone[..]), (0, &[id][..]));
         assert!(view.membership(0, 99).absent.is_empty());
     }
 
@@ -240,8 +240,8 @@ mod tests {
     fn unknown_change_number_returns_a_full_listing() {
         let view = View::default();
         view.take(vec![row(1, 1, true)]);
-        let told = view.membership(9, 0);
-        assert_eq!((ids(&told), told.since, told.anew), (vec!["1"], 1, true));
+        let report = view.membership(9, 0);
+        assert_eq!((ids(&report), report.since, report.anew), (vec!["1"], 1, true));
     }
 
     #[test]
@@ -251,12 +251,12 @@ mod tests {
         view.take((1..=count).map(|n| row(n as u128, n as i64, n % 7 != 0)).collect());
         let (mut since, mut seen, mut answers) = (0, 0, 0);
         loop {
-            let told = view.membership(since, 0);
-            assert!(told.nodes.len() <= MEMBERS_MAX);
-            seen += told.nodes.len();
-            since = told.since;
+            let report = view.membership(since, 0);
+            assert!(report.nodes.len() <= MEMBERS_MAX);
+            seen += report.nodes.len();
+            since = report.since;
             answers += 1;
-            if !told.more {
+            if !report.more {
                 break;
             }
         }

@@ -71,7 +71,7 @@ const BY_ID: &str = select!("key_by_id" "WHERE id = ?1");
 const BY_SPKI: &str = select!("key_by_spki" "WHERE spki_sha256 = ?1");
 const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
-const THESE: BulkStatement = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}") };
+const BY_IDS: BulkStatement = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}") };
 
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
@@ -81,7 +81,7 @@ UPDATE keys SET provider = ?2, locator = ?3, sealed = NULL WHERE id = ?1 AND sea
 
 pub(crate) const ALL: &[&str] =
     &[INSERT, MOVE, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
-pub(crate) const BULKS: &[&BulkStatement] = &[&THESE, &SEALED_KEYS.replace];
+pub(crate) const BULKS: &[&BulkStatement] = &[&BY_IDS, &SEALED_KEYS.replace];
 
 /// Stores a key. Returns the id of its row, which differs from `key.id` when the same key was already stored.
 ///
@@ -145,7 +145,7 @@ impl Keys<'_> {
     /// # Errors
     /// Database errors.
     pub async fn among(self, ids: &[Uuid]) -> Result<Vec<KeyRow>, StoreError> {
-        let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        let rows = self.0.among(&BY_IDS, ids.iter().map(|id| id.simple())).await?;
         rows.into_iter().map(row_of).collect()
     }
 
@@ -163,8 +163,8 @@ impl Keys<'_> {
     /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<KeyRow>, StoreError> {
         let start = key_or(after, "keys", &[Value::Int(0)])?;
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, fetch_limit)).await?;
         let read = |mut row: Row| {
             let key = read_key_columns(&mut row)?;
             Ok((key, vec![Value::Int(row.int()?)]))

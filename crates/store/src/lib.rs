@@ -16,10 +16,10 @@ mod keys;
 mod known;
 mod master_keys;
 pub mod nodes;
-pub mod patience;
 pub mod series;
 pub mod states;
 mod store;
+pub mod time_limits;
 
 /// Boxes the future of a public `async fn`, so that crates that await it do not compile its body again.
 pub(crate) use async_recursion::async_recursion as boxed;
@@ -44,7 +44,7 @@ pub use db::testing;
 pub use db::{
     AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher, BatcherOptions,
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor, Disk, Lease,
-    NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
+    NewEvent, OutboxPosition, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
     StoreOptions, StoreUrl, Tx, VisiblePage, WorkAborted, audit, audit_and_emit, audit_if, emit,
     outbox_advance, visible_page,
 };

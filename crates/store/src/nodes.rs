@@ -49,7 +49,7 @@ impl ServerNodes<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn seen(self, node: &ServerNode) -> Result<(), StoreError> {
+    pub async fn record_heartbeat(self, node: &ServerNode) -> Result<(), StoreError> {
         let parameters: Vec<Value> = vec![
             node.id.into(),
             node.host.as_str().into(),

@@ -4,7 +4,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use store::testing::{Cluster, HeldWrites};
+use store::testing::{Cluster, WriteLock};
 use store::{Store, StoreOptions, StoreUrl};
 use tempfile::TempDir;
 
@@ -66,10 +66,10 @@ impl Database {
     /// Blocks transactions that write to a table, until the result is dropped. On SQLite, blocks all write transactions, which fail
     /// after five seconds. Reads proceed.
     #[must_use]
-    pub fn hold_writes(&self, table: &str) -> HeldWrites {
+    pub fn lock_writes(&self, table: &str) -> WriteLock {
         match &self.cluster {
-            Some(cluster) => cluster.hold_writes(&self.url, table),
-            None => HeldWrites::of_file(&self.folder.path().join("data").join("bulla.db")),
+            Some(cluster) => cluster.lock_writes(&self.url, table),
+            None => WriteLock::of_file(&self.folder.path().join("data").join("bulla.db")),
         }
     }
 

@@ -40,7 +40,7 @@ const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 
 /// Statements that need a full scan: searches for a part of a name, which no index supports, and background work such as counting
 /// and re-encrypting all sealed values.
-const WALKS: &[&str] = &[
+const FULL_SCANS: &[&str] = &[
     "credentials_like",
     "sealed_count credential_versions.sealed",
     "sealed_heads credential_versions.sealed",
@@ -58,7 +58,7 @@ const WALKS: &[&str] = &[
 ];
 
 /// Returns the tables of [`LARGE`] that a plan scans completely, by table or by index.
-fn walked(statement: &str, plan: &[String]) -> Vec<String> {
+fn scanned_tables(statement: &str, plan: &[String]) -> Vec<String> {
     let bounded = statement.contains("LIMIT");
     let step = |(number, line): (usize, &String)| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -87,10 +87,10 @@ pub async fn check_statements(store: &Store, modules: &[ModuleStatements]) -> us
     let mut broken = Vec::new();
     for (statement, plan) in &plans {
         let name = statement.lines().next().unwrap_or_default().trim_start_matches("-- ");
-        if WITHOUT_CONDITION.contains(&name) && statement.contains("TRUE") || WALKS.contains(&name) {
+        if WITHOUT_CONDITION.contains(&name) && statement.contains("TRUE") || FULL_SCANS.contains(&name) {
             continue;
         }
-        let tables = walked(statement, plan);
+        let tables = scanned_tables(statement, plan);
         if !tables.is_empty() {
             broken.push(format!("{tables:?}: {statement}\n  {}", plan.join("\n  ")));
         }
@@ -113,7 +113,7 @@ fn walks_are_recognised() {
         ("", "SCAN issued USING COVERING INDEX x"),
     ];
     for (statement, walk) in walks {
-        assert_eq!(walked(statement, &plan(walk)).len(), 1, "{walk}");
+        assert_eq!(scanned_tables(statement, &plan(walk)).len(), 1, "{walk}");
     }
     let others = [
         ("", "Index Scan using issued_pkey on issued  (cost=1..2)\n  Index Cond: (id = $1)"),
@@ -123,6 +123,6 @@ fn walks_are_recognised() {
         ("LIMIT", "SCAN acme_orders USING INDEX acme_orders_by_account"),
     ];
     for (statement, other) in others {
-        assert!(walked(statement, &plan(other)).is_empty(), "{other}");
+        assert!(scanned_tables(statement, &plan(other)).is_empty(), "{other}");
     }
 }

@@ -117,7 +117,7 @@ impl Scan<'_> {
 
     /// Creates the observation of a host that presented this leaf.
     #[must_use]
-    pub fn saw(&self, host: &str, leaf: &Arc<NewCertificate>) -> NewObservation {
+    pub fn leaf_observation(&self, host: &str, leaf: &Arc<NewCertificate>) -> NewObservation {
         answered(host, leaf, self.at)
     }
 

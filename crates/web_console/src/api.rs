@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// Headers of the browser's request that identify the session and the site, passed on to the API.
-const PASSED_ON: &[&str] =
+const FORWARDED_HEADERS: &[&str] =
     &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
 
 /// The routes of the API, and of the credential store, which has its own paths.
@@ -48,7 +48,7 @@ impl Api {
 
     pub(crate) fn client(&self, parts: &Parts) -> Client {
         let mut headers = HeaderMap::new();
-        for name in PASSED_ON {
+        for name in FORWARDED_HEADERS {
             for value in parts.headers.get_all(*name) {
                 headers.append(HeaderName::from_static(name), value.clone());
             }

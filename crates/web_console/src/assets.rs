@@ -15,7 +15,7 @@ use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYP
 use http::{HeaderValue, StatusCode};
 
 /// `Cache-Control` of assets, which never expire: their URL contains a hash of their content.
-const FOREVER: &str = "public, max-age=31536000, immutable";
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
 /// A style or a script: content, compressed content and URL path.
 struct Asset {
@@ -66,7 +66,7 @@ async fn serve(Path((_, name)): Path<(String, String)>, headers: HeaderMap) -> R
     let accepts = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
     let fixed = [
         (CONTENT_TYPE, HeaderValue::from_static(asset.kind)),
-        (CACHE_CONTROL, HeaderValue::from_static(FOREVER)),
+        (CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE)),
         (VARY, HeaderValue::from_static("accept-encoding")),
     ];
     if accepts.is_some_and(|accepts| accepts.contains("gzip")) {

@@ -120,9 +120,10 @@ impl<S: Send + Sync> FromRequest<S> for SignInForm {
 /// Redirects to a page of the console after a change. `message` is the name of a message in [`crate::shell`]. If the change waits
 /// for approval, the page tells the user so instead.
 pub(crate) fn redirect(page: &str, message: &str, answer: &Value) -> Response {
-    let waits = ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
+    let needs_approval =
+        ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
     let sign = if page.contains('?') { '&' } else { '?' };
-    let message = if waits { "waiting" } else { message };
+    let message = if needs_approval { "waiting" } else { message };
     Redirect::to(&format!("{page}{sign}done={message}")).into_response()
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn minute(text: &str) -> String {
 pub(crate) fn distance(text: &str, now: Timestamp) -> String {
     let Ok(time) = text.parse::<Timestamp>() else { return String::new() };
     let seconds = time.as_second() - now.as_second();
-    let (amount, unit) = largest(seconds.unsigned_abs());
+    let (amount, unit) = largest_unit(seconds.unsigned_abs());
     let plural = if amount == 1 { "" } else { "s" };
     match seconds {
         0 => "now".to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn distance(text: &str, now: Timestamp) -> String {
     }
 }
 
-fn largest(seconds: u64) -> (u64, &'static str) {
+fn largest_unit(seconds: u64) -> (u64, &'static str) {
     match seconds {
         0..120 => (seconds, "second"),
         120..7_200 => (seconds / 60, "minute"),

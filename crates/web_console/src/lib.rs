@@ -51,7 +51,7 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
         .merge(export::routes())
         .with_state(Api::new(api, credentials))
         .merge(assets::routes())
-        .route("/console/{*rest}", get(nothing_here))
+        .route("/console/{*rest}", get(not_found))
         .method_not_allowed_fallback(only_forms)
         .route("/", get(async || Redirect::to("/console")))
         .route("/console/", get(async || Redirect::to("/console")))
@@ -68,7 +68,7 @@ async fn only_forms(uri: Uri) -> Failure {
     )
 }
 
-async fn nothing_here(uri: Uri) -> Failure {
+async fn not_found(uri: Uri) -> Failure {
     Failure::refused(
         StatusCode::NOT_FOUND,
         format!("no page at {}", uri.path()),

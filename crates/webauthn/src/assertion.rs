@@ -27,7 +27,7 @@ pub struct Assertion {
 
 /// The stored part of a credential that an assertion is checked against.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct RegisteredKey<'a> {
     /// ID of the registered credential. An assertion by another credential is rejected.
     pub id: &'a [u8],
     /// The public key as `COSE_Key`.
@@ -56,7 +56,7 @@ impl Assertion {
     ///
     /// # Errors
     /// [`Error`]. A counter that did not increase is an error, unless both counters are zero.
-    pub fn verify(&self, expected: &Expected<'_>, known: &Known<'_>) -> Result<Verified, Error> {
+    pub fn verify(&self, expected: &Expected<'_>, known: &RegisteredKey<'_>) -> Result<Verified, Error> {
         self.check_sizes()?;
         let handle_differs = |handle: &Base64Url| handle.0 != known.user_handle;
         if self.credential_id.0 != known.id || self.user_handle.as_ref().is_some_and(handle_differs) {

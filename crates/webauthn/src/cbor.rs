@@ -45,7 +45,7 @@ pub(crate) fn read(input: &[u8]) -> Result<(Value<'_>, &[u8]), Error> {
 }
 
 /// Reads one value. Rejects input with further bytes after the value.
-pub(crate) fn whole(input: &[u8]) -> Result<Value<'_>, Error> {
+pub(crate) fn read_all(input: &[u8]) -> Result<Value<'_>, Error> {
     match read(input)? {
         (value, []) => Ok(value),
         _ => Err(Error::Cbor),
@@ -182,7 +182,7 @@ mod tests {
         fn integers_are_read(number in any::<i64>()) {
             let mut out = Vec::new();
             written(&Value::Int(number), &mut out);
-            prop_assert_eq!(whole(&out), Ok(Value::Int(number)));
+            prop_assert_eq!(read_all(&out), Ok(Value::Int(number)));
         }
     }
 
@@ -204,10 +204,10 @@ mod tests {
             &deep,
         ];
         for input in bad {
-            assert_eq!(whole(input), Err(Error::Cbor), "{input:02x?}");
+            assert_eq!(read_all(input), Err(Error::Cbor), "{input:02x?}");
         }
-        assert_eq!(whole(&[0, 0]), Err(Error::Cbor), "more than one value");
-        assert!(whole(&[0x81, 0x81, 0x81, 0x81, 0]).is_ok());
-        assert_eq!(whole(&[0x81, 0x81, 0x81, 0x81, 0x80]), Err(Error::Cbor));
+        assert_eq!(read_all(&[0, 0]), Err(Error::Cbor), "more than one value");
+        assert!(read_all(&[0x81, 0x81, 0x81, 0x81, 0]).is_ok());
+        assert_eq!(read_all(&[0x81, 0x81, 0x81, 0x81, 0x80]), Err(Error::Cbor));
     }
 }

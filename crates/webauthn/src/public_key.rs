@@ -72,7 +72,7 @@ impl PublicKey {
     /// # Errors
     /// [`Error::Cbor`] or [`Error::PublicKey`].
     pub fn parse(cose: &[u8]) -> Result<Self, Error> {
-        Self::of(&cbor::whole(cose)?)
+        Self::of(&cbor::read_all(cose)?)
     }
 
     pub(crate) fn of(key: &Value<'_>) -> Result<Self, Error> {

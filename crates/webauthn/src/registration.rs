@@ -53,7 +53,7 @@ impl Registration {
         if object.len() > ATTESTATION_OBJECT_MAX {
             return Err(Error::Size);
         }
-        let object = cbor::whole(object)?;
+        let object = cbor::read_all(object)?;
         let member = |name| object.get(&Value::Text(name));
         if member("fmt").and_then(Value::text).is_none() || !matches!(member("attStmt"), Some(Value::Map(_)))
         {

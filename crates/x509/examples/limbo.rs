@@ -98,7 +98,7 @@ impl Tally {
             self.agreed += 1;
             return;
         }
-        let told = outcome.as_ref().is_ok_and(|findings| !findings.is_empty());
+        let is_reported = outcome.as_ref().is_ok_and(|findings| !findings.is_empty());
         let ours = match outcome {
             Ok(findings) if findings.is_empty() => "accepted".to_owned(),
             Ok(findings) => format!("accepted, with findings {findings}"),
@@ -106,7 +106,7 @@ impl Tally {
         };
         let reason = REASONS.iter().find(|(prefix, _)| id.starts_with(prefix));
         // The reason "a finding says so" requires that there is a finding.
-        match reason.filter(|(_, reason)| *reason != FINDING || told) {
+        match reason.filter(|(_, reason)| *reason != FINDING || is_reported) {
             Some((_, reason)) => {
                 self.explained.push(format!("{id}\n    {ours}\n    because {reason}"));
             }

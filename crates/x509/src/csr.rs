@@ -87,16 +87,16 @@ impl CertificateRequest {
     ///
     /// # Errors
     /// As [`Self::parse`]; [`ParseError::NoPem`] for text without such a block.
-    pub fn from_pem_or_der(octets: &[u8]) -> Result<Self, ParseError> {
-        if octets.first() == Some(&tag::SEQUENCE) {
-            return Self::parse(octets);
+    pub fn from_pem_or_der(bytes: &[u8]) -> Result<Self, ParseError> {
+        if bytes.first() == Some(&tag::SEQUENCE) {
+            return Self::parse(bytes);
         }
         // Base64 needs four characters for three bytes, and other text may surround it.
-        if octets.len() > 2 * Self::DER_MAX {
-            return Err(ParseError::TooLong(octets.len()));
+        if bytes.len() > 2 * Self::DER_MAX {
+            return Err(ParseError::TooLong(bytes.len()));
         }
         let labels = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
-        let found = pem::blocks(octets).find(|(label, _)| labels.contains(&label.as_str()));
+        let found = pem::blocks(bytes).find(|(label, _)| labels.contains(&label.as_str()));
         Self::parse(&found.ok_or(ParseError::NoPem)?.1)
     }
 

@@ -192,11 +192,11 @@ fn ascii(element: Element<'_>, faults: &mut Faults) -> String {
     String::from_utf8_lossy(element.content).into_owned()
 }
 
-fn address(octets: &[u8]) -> Option<IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(octets) {
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Some(IpAddr::V4(Ipv4Addr::from(v4)));
     }
-    <[u8; 16]>::try_from(octets).ok().map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
+    <[u8; 16]>::try_from(bytes).ok().map(|v6| IpAddr::V6(Ipv6Addr::from(v6)))
 }
 
 pub(crate) fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstraints, DerError> {
@@ -216,9 +216,9 @@ pub(crate) fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstrain
 }
 
 pub(crate) fn key_usage(bits: Element<'_>) -> Result<KeyUsage, DerError> {
-    let octets = bits.bits()?.0;
-    let octet = |index: usize| u16::from(octets.get(index).copied().unwrap_or(0).reverse_bits());
-    Ok(KeyUsage(octet(0) | octet(1) << 8))
+    let bytes = bits.bits()?.0;
+    let byte = |index: usize| u16::from(bytes.get(index).copied().unwrap_or(0).reverse_bits());
+    Ok(KeyUsage(byte(0) | byte(1) << 8))
 }
 
 pub(crate) fn oids(list: Reader<'_>) -> Result<Vec<String>, DerError> {

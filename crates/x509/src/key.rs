@@ -20,7 +20,7 @@ impl PublicKey {
 
     /// Returns the content of subjectPublicKey, in the format of the algorithm.
     #[must_use]
-    pub fn key_octets(&self) -> &[u8] {
+    pub fn key_bytes(&self) -> &[u8] {
         Parts::of(&self.spki).map(|parts| parts.key).unwrap_or_default()
     }
 }
@@ -98,12 +98,12 @@ impl<'a> Parts<'a> {
 
     /// Computes the size from the length of the point. It is exact for curves whose field size is a multiple of 8 bits.
     fn field_bits(&self) -> u32 {
-        let octets = match self.key {
+        let length = match self.key {
             [4 | 6 | 7, point @ ..] => point.len() / 2,
             [2 | 3, point @ ..] => point.len(),
             _ => 0,
         };
-        u32::try_from(octets * 8).unwrap_or(0)
+        u32::try_from(length * 8).unwrap_or(0)
     }
 }
 

@@ -22,17 +22,17 @@ pub fn leaf_hash_of(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
     context.update(&[0]);
     parts.iter().for_each(|part| context.update(part));
-    taken(context.finish().as_ref())
+    to_hash(context.finish().as_ref())
 }
 
 /// Computes the hash of a node: SHA-256(0x01 ‖ left ‖ right).
 #[must_use]
 pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
-    let mut octets = [0; 65];
-    octets[0] = 1;
-    octets[1..33].copy_from_slice(left);
-    octets[33..].copy_from_slice(right);
-    sha256(&octets)
+    let mut bytes = [0; 65];
+    bytes[0] = 1;
+    bytes[1..33].copy_from_slice(left);
+    bytes[33..].copy_from_slice(right);
+    sha256(&bytes)
 }
 
 /// Returns the root of an empty tree: SHA-256 of the empty string.
@@ -41,13 +41,13 @@ pub fn empty_root() -> Hash {
     sha256(&[])
 }
 
-/// Computes the SHA-256 of `octets`, without the prefix byte of leaf and node hashes.
+/// Computes the SHA-256 of `bytes`, without the prefix byte of leaf and node hashes.
 #[must_use]
-pub fn sha256(octets: &[u8]) -> Hash {
-    taken(digest(&SHA256, octets).as_ref())
+pub fn sha256(bytes: &[u8]) -> Hash {
+    to_hash(digest(&SHA256, bytes).as_ref())
 }
 
-fn taken(digest: &[u8]) -> Hash {
+fn to_hash(digest: &[u8]) -> Hash {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest);
     hash

@@ -154,7 +154,7 @@ pub enum NameMatch {
 pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
     let matched = certificate.subject_alt_names.iter().any(|presented| match (presented, name) {
         (GeneralName::Dns(pattern), ReferenceName::Host(host)) => pattern_matches(pattern, host),
-        (GeneralName::Ip(address), ReferenceName::Ip(asked)) => address == asked,
+        (GeneralName::Ip(address), ReferenceName::Ip(reference)) => address == reference,
         _ => false,
     });
     if matched {
@@ -162,7 +162,7 @@ pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
     }
     let by_common_name = certificate.subject.common_names.iter().any(|common| match name {
         ReferenceName::Host(host) => pattern_matches(common, host),
-        ReferenceName::Ip(asked) => common.parse() == Ok(*asked),
+        ReferenceName::Ip(reference) => common.parse() == Ok(*reference),
     });
     if by_common_name { NameMatch::CommonNameOnly } else { NameMatch::None }
 }

@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn encoded_pem_is_parsed_back() {
         for length in (0..200).chain([4_096]) {
-            let der: Vec<u8> = (0..length).map(|octet| octet as u8).collect();
+            let der: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let text = encode("A B", &der);
             assert_eq!(read(&text), [("A B".to_owned(), der)]);
             assert!(text.lines().all(|line| line.len() <= 64));

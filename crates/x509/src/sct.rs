@@ -63,17 +63,17 @@ pub fn logged_tbs(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
             out.raw(field.whole);
             continue;
         }
-        let mut kept = Writer::with_capacity(field.content.len());
+        let mut remaining = Writer::with_capacity(field.content.len());
         for extension in field.inside().sequence()? {
             let extension = extension?;
             let id = extension.inside().expect(tag::OID)?.content;
             if id != oid::CT_POISON && id != oid::SCT_LIST {
-                kept.raw(extension.whole);
+                remaining.raw(extension.whole);
             }
         }
-        if !kept.is_empty() {
+        if !remaining.is_empty() {
             out.context(3, |w| {
-                w.element(tag::SEQUENCE, &kept.finish());
+                w.element(tag::SEQUENCE, &remaining.finish());
             });
         }
     }

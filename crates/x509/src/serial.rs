@@ -15,8 +15,8 @@ pub struct SerialNumber(Box<[u8]>);
 impl SerialNumber {
     /// Creates a serial number from content bytes: two's complement, most significant byte first.
     #[must_use]
-    pub fn from_content(octets: &[u8]) -> Self {
-        Self(octets.into())
+    pub fn from_content(bytes: &[u8]) -> Self {
+        Self(bytes.into())
     }
 
     /// Returns the content bytes.
@@ -29,11 +29,11 @@ impl SerialNumber {
     /// shortest forms are equal.
     #[must_use]
     pub fn shortest(&self) -> &[u8] {
-        let mut octets = &*self.0;
-        while let [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..] = octets {
-            octets = &octets[1..];
+        let mut bytes = &*self.0;
+        while let [0, 0..=0x7f, ..] | [0xff, 0x80..=0xff, ..] = bytes {
+            bytes = &bytes[1..];
         }
-        octets
+        bytes
     }
 
     /// Compares two serial numbers as numbers, as for lookups of revoked certificates (RFC 5280 section 5.1.2.6).
@@ -79,17 +79,17 @@ impl FromStr for SerialNumber {
         if digits.len() % 2 == 1 {
             digits.insert(0, '0');
         }
-        let octets = HEXLOWER_PERMISSIVE
+        let bytes = HEXLOWER_PERMISSIVE
             .decode(digits.as_bytes())
             .ok()
-            .filter(|octets| (1..=32).contains(&octets.len()));
-        let mut octets = octets.ok_or_else(|| InvalidSerialNumber(text.chars().take(80).collect()))?;
-        let zeros = octets.iter().take_while(|&&b| b == 0).count().min(octets.len() - 1);
-        octets.drain(..zeros);
-        if octets[0] & 0x80 != 0 {
-            octets.insert(0, 0);
+            .filter(|bytes| (1..=32).contains(&bytes.len()));
+        let mut bytes = bytes.ok_or_else(|| InvalidSerialNumber(text.chars().take(80).collect()))?;
+        let zeros = bytes.iter().take_while(|&&b| b == 0).count().min(bytes.len() - 1);
+        bytes.drain(..zeros);
+        if bytes[0] & 0x80 != 0 {
+            bytes.insert(0, 0);
         }
-        Ok(Self(octets.into()))
+        Ok(Self(bytes.into()))
     }
 }
 
@@ -103,11 +103,11 @@ impl<'de> Deserialize<'de> for SerialNumber {
 impl fmt::Display for SerialNumber {
     /// Writes the bytes in lower-case hexadecimal, without the leading zero byte of a positive number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let octets = match &*self.0 {
+        let bytes = match &*self.0 {
             [0, rest @ ..] if !rest.is_empty() => rest,
             all => all,
         };
-        HEXLOWER.encode_write(octets, f)
+        HEXLOWER.encode_write(bytes, f)
     }
 }
 

@@ -83,7 +83,7 @@ fn check(
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), SignatureError> {
-    UnparsedPublicKey::new(algorithm, key.key_octets())
+    UnparsedPublicKey::new(algorithm, key.key_bytes())
         .verify(message, signature)
         .map_err(|_| SignatureError::Invalid)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use enrollment::client::{Api, ApiError, REQUEST};
+use enrollment::client::{Api, ApiError, REQUEST_TIMEOUT};
 use uuid::Uuid;
 
 use crate::work::{
@@ -29,11 +29,11 @@ impl AssignedJob {
 }
 
 pub(super) async fn enroll(api: &Api, request: &Enrolment) -> Result<Enrolled, ApiError> {
-    api.post("/api/v1/agent/enroll", request, REQUEST).await
+    api.post("/api/v1/agent/enroll", request, REQUEST_TIMEOUT).await
 }
 
 pub(super) async fn renew(api: &Api, csr_pem: String) -> Result<Enrolled, ApiError> {
-    api.post("/api/v1/agent/renew", &Renewal { csr_pem }, REQUEST).await
+    api.post("/api/v1/agent/renew", &Renewal { csr_pem }, REQUEST_TIMEOUT).await
 }
 
 /// Polls the server for jobs. Waits up to the requested time when there are none.
@@ -57,23 +57,23 @@ pub(super) async fn work(
         ("addresses", &facts.addresses),
     ];
     let assigned: Assignment = api.get("/api/v1/agent/work", &query, limit).await?;
-    Ok(assigned.jobs.into_iter().take(JOBS_MAX).filter_map(given).collect())
+    Ok(assigned.jobs.into_iter().take(JOBS_MAX).filter_map(parse_job).collect())
 }
 
 pub(super) async fn targets(api: &Api) -> Result<AgentTargets, ApiError> {
-    api.get("/api/v1/agent/targets", &[], REQUEST).await
+    api.get("/api/v1/agent/targets", &[], REQUEST_TIMEOUT).await
 }
 
 pub(super) async fn csr(api: &Api, job: Uuid, csr_pem: String) -> Result<(), ApiError> {
-    api.tell(&format!("/api/v1/agent/jobs/{job}/csr"), &GeneratedCsr { csr_pem }).await
+    api.post_without_response(&format!("/api/v1/agent/jobs/{job}/csr"), &GeneratedCsr { csr_pem }).await
 }
 
 pub(super) async fn result(api: &Api, job: Uuid, result: &JobResult) -> Result<(), ApiError> {
-    api.tell(&format!("/api/v1/agent/jobs/{job}/result"), result).await
+    api.post_without_response(&format!("/api/v1/agent/jobs/{job}/result"), result).await
 }
 
 /// Parses a job. Returns `None` for a value without a job id.
-fn given(value: serde_json::Value) -> Option<AssignedJob> {
+fn parse_job(value: serde_json::Value) -> Option<AssignedJob> {
     let id = value.get("job").and_then(|id| id.as_str()?.parse().ok());
     match serde_json::from_value(value) {
         Ok(job) => Some(AssignedJob::Job(Box::new(job))),

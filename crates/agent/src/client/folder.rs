@@ -75,7 +75,7 @@ pub struct AgentStatus {
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    joined: IdentityFolder,
+    identity_folder: IdentityFolder,
 }
 
 impl Folder {
@@ -84,7 +84,7 @@ impl Folder {
         for name in FOLDERS {
             make_folder(&root.join(name))?;
         }
-        Ok(Self { root: root.to_owned(), joined: IdentityFolder::new(root)? })
+        Ok(Self { root: root.to_owned(), identity_folder: IdentityFolder::new(root)? })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -100,8 +100,8 @@ impl Folder {
     }
 
     /// Returns the agent's client certificate and its trust anchors for the server.
-    pub(super) fn joined(&self) -> &IdentityFolder {
-        &self.joined
+    pub(super) fn identity_folder(&self) -> &IdentityFolder {
+        &self.identity_folder
     }
 
     pub(super) fn load_csr(&self, job: Uuid) -> Result<Option<NewCsr>, StateError> {
@@ -203,7 +203,7 @@ impl Folder {
     }
 
     pub(super) fn status(&self) -> Result<Option<AgentStatus>, JoinError> {
-        let (Some(settings), Some(identity)) = (self.settings()?, self.joined.identity()?) else {
+        let (Some(settings), Some(identity)) = (self.settings()?, self.identity_folder.identity()?) else {
             return Ok(None);
         };
         let mut certificates: Vec<DeployedCertificate> = self

@@ -17,7 +17,7 @@ use crate::deploy::Deployer;
 use crate::work::{AgentJob, AssignedTarget, JobResult, Work};
 
 /// Maximum number of attempts to report a result. After the last attempt the server hands out the job again.
-const TELLS: u32 = 5;
+const REPORT_ATTEMPTS_MAX: u32 = 5;
 /// Maximum number of names in a CSR.
 const NAMES_MAX: usize = 200;
 
@@ -35,7 +35,7 @@ impl Worker {
             AssignedJob::Job(job) => self.process_job(*job).await,
             AssignedJob::Unreadable(job, error) => {
                 let error = format!("this version of the agent cannot parse the job: {error}");
-                self.tell(job, &JobResult::failed(None, &error)).await;
+                self.report_result(job, &JobResult::failed(None, &error)).await;
                 Err(error)
             }
         };
@@ -58,7 +58,7 @@ impl Worker {
                 match made {
                     Ok(made) => self.send_csr(&job, made.csr_pem).await,
                     Err(error) => {
-                        self.tell(job.job, &JobResult::failed(None, &error)).await;
+                        self.report_result(job.job, &JobResult::failed(None, &error)).await;
                         Err(error)
                     }
                 }
@@ -67,13 +67,13 @@ impl Worker {
                 let span = job.traceparent.as_deref().and_then(TraceParent::parse);
                 let deployed = self.deploy(&job, chain_pem, key_pem.as_ref(), target);
                 let result = within(span, traced(&job, target, deployed)).await;
-                self.tell(job.job, &result).await;
+                self.report_result(job.job, &result).await;
                 if result.is_deployed() { Ok(()) } else { Err(result.error_text().unwrap_or_default()) }
             }
             Work::Unknown => {
                 let error = "this version of the agent does not support this type of job: update the agent"
                     .to_owned();
-                self.tell(job.job, &JobResult::failed(None, &error)).await;
+                self.report_result(job.job, &JobResult::failed(None, &error)).await;
                 Err(error)
             }
         }
@@ -96,7 +96,9 @@ impl Worker {
         for tries in 1.. {
             match api::csr(&self.api, job.job, csr_pem.clone()).await {
                 Ok(()) => return Ok(()),
-                Err(error) if tries < TELLS && error.can_heal() => pause(tries, &error).await,
+                Err(error) if tries < REPORT_ATTEMPTS_MAX && error.is_transient() => {
+                    pause(tries, &error).await
+                }
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -140,11 +142,13 @@ impl Worker {
 
     /// Reports a result. An unreported result is not lost: the server hands out the job again. A repeated deployment then finds the
     /// certificate already deployed.
-    async fn tell(&self, job: uuid::Uuid, result: &JobResult) {
-        for tries in 1..=TELLS {
+    async fn report_result(&self, job: uuid::Uuid, result: &JobResult) {
+        for tries in 1..=REPORT_ATTEMPTS_MAX {
             match api::result(&self.api, job, result).await {
                 Ok(()) => return,
-                Err(error) if tries < TELLS && error.can_heal() => pause(tries, &error).await,
+                Err(error) if tries < REPORT_ATTEMPTS_MAX && error.is_transient() => {
+                    pause(tries, &error).await
+                }
                 Err(error) => {
                     tracing::warn!(%job, %error, "the result of a job was not reported to the server");
                     return;

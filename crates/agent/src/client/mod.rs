@@ -111,7 +111,7 @@ impl Agent {
             let folder = options.state.clone();
             return Err(AgentRunError::Enrolled { name: settings.name, server: settings.server, folder });
         }
-        let key = folder.joined().load_or_generate_key().await?;
+        let key = folder.identity_folder().load_or_generate_key().await?;
         let api = options.api(PROGRAM)?;
         let request = Enrolment {
             token: options.token.expose().to_owned(),
@@ -120,8 +120,8 @@ impl Agent {
             facts: host::facts(&server).await,
         };
         let enrolled = api::enroll(&api, &request).await?;
-        folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
-        let pin = options.store_trust_anchors(folder.joined(), &enrolled.ca_pem)?;
+        folder.identity_folder().write_certificate(&key, &enrolled.certificate_pem)?;
+        let pin = options.store_trust_anchors(folder.identity_folder(), &enrolled.ca_pem)?;
         // Written last: from here on the agent is enrolled.
         folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
         folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
@@ -162,7 +162,7 @@ impl Agent {
         }
         let folder = Folder::new(state)?;
         let settings = folder.settings()?.ok_or_else(not_enrolled)?;
-        let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
+        let identity = folder.identity_folder().identity()?.ok_or_else(not_enrolled)?;
         let api = api_of(&folder, &settings, &identity)?;
         Ok(api::targets(&api).await?.targets)
     }
@@ -177,7 +177,7 @@ impl Agent {
         let folder = Folder::new(state)?;
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
         let settings = folder.settings()?.ok_or_else(not_enrolled)?;
-        let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
+        let identity = folder.identity_folder().identity()?.ok_or_else(not_enrolled)?;
         let deployer = Deployer::open(state, policy)?;
         deployer.recover().await?;
         folder.remove_leftover_files()?;
@@ -204,11 +204,11 @@ impl Agent {
         let mut failures = 0_u32;
         let mut outcome = Ok(());
         while !stop.is_cancelled() {
-            let turn = tokio::select! {
+            let poll = tokio::select! {
                 () = stop.cancelled() => break,
-                turn = self.turn(&mut jobs, WAIT_SECONDS_MAX) => turn,
+                poll = self.poll(&mut jobs, WAIT_SECONDS_MAX) => poll,
             };
-            match turn {
+            match poll {
                 Ok(_) => failures = 0,
                 Err(AgentRunError::Join(JoinError::Api(error))) => {
                     failures = failures.saturating_add(1);
@@ -241,7 +241,7 @@ impl Agent {
         let mut all = WorkReport::default();
         let mut jobs = JoinSet::new();
         for _ in 0..ROUNDS_MAX {
-            let begun = self.turn(&mut jobs, 0).await?;
+            let begun = self.poll(&mut jobs, 0).await?;
             while let Some(ended) = jobs.join_next().await {
                 count(&mut all, ended);
             }
@@ -254,7 +254,7 @@ impl Agent {
     }
 
     /// Polls once and starts the received jobs. Returns their number.
-    async fn turn(
+    async fn poll(
         &mut self,
         jobs: &mut JoinSet<Result<(), String>>,
         wait_seconds: u32,
@@ -311,11 +311,11 @@ impl Agent {
                 return Ok(());
             }
         };
-        self.folder.joined().write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
+        self.folder.identity_folder().write_certificate(&self.identity.key, &enrolled.certificate_pem)?;
         if !enrolled.ca_pem.is_empty() {
-            self.folder.joined().add_ca(&enrolled.ca_pem)?;
+            self.folder.identity_folder().add_ca(&enrolled.ca_pem)?;
         }
-        if let Some(identity) = self.folder.joined().identity()? {
+        if let Some(identity) = self.folder.identity_folder().identity()? {
             self.identity = identity;
             self.api = Arc::new(api_of(&self.folder, &self.settings, &self.identity)?);
             tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate was renewed");
@@ -331,7 +331,7 @@ impl std::fmt::Debug for Agent {
 }
 
 fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<Api, JoinError> {
-    client::api_of(PROGRAM, folder.joined(), &settings.server, settings.pin.as_deref(), identity)
+    client::api_of(PROGRAM, folder.identity_folder(), &settings.server, settings.pin.as_deref(), identity)
 }
 
 fn count(all: &mut WorkReport, ended: Result<Result<(), String>, tokio::task::JoinError>) {

@@ -20,7 +20,7 @@ use super::fault::{Fault, Halted};
 use super::file::{Attributes, FileContent, FileError, TargetFile};
 use super::hook::{Hook, HookError};
 use super::journal::{BackupFile, Journal, Phase, StateFolder};
-use super::judge::{endpoint_want, find_missing_permissions, judge_file, wanted};
+use super::judge::{denied_endpoint, find_missing_permissions, judge_file, wanted};
 use super::keystore::KeystoreError;
 use super::plan::{DirectoryOwner, Plan, PlannedFile, TargetRequirements};
 use super::policy::{DeniedAction, Policy, PolicyError, PolicyFile, Refusal};
@@ -143,7 +143,7 @@ struct DeployerState {
     state: StateFolder,
     /// Lock for writing, validating and reloading: one deployment at a time. Otherwise a reload for one deployment could load an
     /// incomplete set of files of another deployment.
-    turn: tokio::sync::Mutex<()>,
+    deploy_lock: tokio::sync::Mutex<()>,
     /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
     /// Policy of this host. It is read again from its file for each deployment.
@@ -164,8 +164,8 @@ impl Deployer {
     #[doc(hidden)]
     pub fn open_with(state: &Path, policy: PolicyFile, fault: Fault) -> Result<Self, StateError> {
         let state = StateFolder::open(state)?;
-        let (turn, busy) = (tokio::sync::Mutex::default(), parking_lot::Mutex::default());
-        Ok(Self(Shared::new(DeployerState { state, turn, busy, policy, fault })))
+        let (deploy_lock, busy) = (tokio::sync::Mutex::default(), parking_lot::Mutex::default());
+        Ok(Self(Shared::new(DeployerState { state, deploy_lock, busy, policy, fault })))
     }
 
     /// Undoes all deployments that a crash interrupted, where the policy still allows it.
@@ -245,19 +245,19 @@ impl Deployer {
         }
         self.judge(&plan, &policy).await?;
         let expected = material.fingerprint();
-        let turn = self.0.turn.lock().await;
+        let deploy_lock = self.0.deploy_lock.lock().await;
         let (inner, of, rules) = (Shared::clone(&self.0), Arc::clone(&plan), Arc::clone(&policy));
-        let started = aside(move || inner.write(id, &of, &rules)).await?;
+        let started = run_blocking(move || inner.write(id, &of, &rules)).await?;
         let Some(started) = started else {
-            drop(turn);
+            drop(deploy_lock);
             return self.handle_unchanged_target(&plan.needs, expected, &policy).await;
         };
         let mut journal = started.journal;
         let result = match started.failure {
             Some(error) => Err(error),
-            None => self.take_over(&plan.needs, &mut journal, &policy).await,
+            None => self.validate_and_reload(&plan.needs, &mut journal, &policy).await,
         };
-        drop(turn);
+        drop(deploy_lock);
         let result = match result {
             Ok(()) => self.verify_and_finish(&plan.needs, &journal, expected, &policy).await,
             Err(error) => Err(error),
@@ -273,11 +273,11 @@ impl Deployer {
     /// Checks that the policy allows the whole plan, before anything changes.
     async fn judge(&self, plan: &Arc<Plan>, policy: &Arc<Policy>) -> Result<(), DeployError> {
         let (of, rules) = (Arc::clone(plan), Arc::clone(policy));
-        let mut wants = aside(move || Ok(find_missing_permissions(&of.needs, &rules)?)).await?;
+        let mut denied = run_blocking(move || Ok(find_missing_permissions(&of.needs, &rules)?)).await?;
         if let Some(verify) = &plan.needs.verify {
-            wants.extend(endpoint_want(verify, policy).await);
+            denied.extend(denied_endpoint(verify, policy).await);
         }
-        if wants.is_empty() { Ok(()) } else { Err(policy.refusal(wants).into()) }
+        if denied.is_empty() { Ok(()) } else { Err(policy.refusal(denied).into()) }
     }
 
     /// Handles a target whose files are already up to date. The server may still serve the previous certificate.
@@ -294,7 +294,7 @@ impl Deployer {
             return Ok(Report::ok(Outcome::Unchanged, Some(expected), vec![]));
         }
         if let Some(reload) = &needs.reload {
-            let _turn = self.0.turn.lock().await;
+            let _deploy_lock = self.0.deploy_lock.lock().await;
             reload.run(policy).await.map_err(DeployError::Reload)?;
         }
         verified(verify, expected, policy).await?;
@@ -302,7 +302,7 @@ impl Deployer {
     }
 
     /// Runs the server's validate and reload commands.
-    async fn take_over(
+    async fn validate_and_reload(
         &self,
         needs: &TargetRequirements,
         journal: &mut Journal,
@@ -368,9 +368,9 @@ impl Deployer {
         journal: &Journal,
         policy: &Arc<Policy>,
     ) -> Result<Option<DeployError>, DeployError> {
-        let _turn = self.0.turn.lock().await;
+        let _deploy_lock = self.0.deploy_lock.lock().await;
         let (inner, of, rules) = (Shared::clone(&self.0), journal.clone(), Arc::clone(policy));
-        let had_files = aside(move || inner.restore(&of, &rules)).await?;
+        let had_files = run_blocking(move || inner.restore(&of, &rules)).await?;
         let mut failed = None;
         if let (Phase::Reloading, Some(reload)) = (journal.phase, &journal.reload) {
             self.0.fault.at(|| "before undo reload".to_owned())?;
@@ -411,11 +411,11 @@ pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<
     target.check()?;
     let (needs, rules) = (TargetRequirements::of(target, Path::new("/")), Arc::clone(policy));
     let verify = needs.verify.clone();
-    let mut wants = aside(move || Ok(find_missing_permissions(&needs, &rules)?)).await?;
+    let mut denied = run_blocking(move || Ok(find_missing_permissions(&needs, &rules)?)).await?;
     if let Some(verify) = &verify {
-        wants.extend(endpoint_want(verify, policy).await);
+        denied.extend(denied_endpoint(verify, policy).await);
     }
-    Ok(wants)
+    Ok(denied)
 }
 
 /// A started deployment: the journal is written, and the files too unless writing failed.
@@ -454,9 +454,9 @@ impl DeployerState {
         if files.iter().all(|file| !file.changed) {
             return Ok(None);
         }
-        let kept: Vec<_> = files.iter().map(kept).collect();
-        let backup = self.step("backup", || Ok(self.state.write_backup(id, &kept)?))?;
-        drop(kept);
+        let backup_file: Vec<_> = files.iter().map(backup_file).collect();
+        let backup = self.step("backup", || Ok(self.state.write_backup(id, &backup_file)?))?;
+        drop(backup_file);
         let journal =
             Journal { target: id, phase: Phase::Writing, backup, reload: plan.needs.reload.clone() };
         self.step("journal", || Ok(self.state.write_journal(&journal)?))?;
@@ -488,31 +488,32 @@ impl DeployerState {
     /// Restores the files of a backup. Returns whether there were any.
     fn restore(&self, journal: &Journal, policy: &Policy) -> Result<bool, DeployError> {
         let files = self.state.read_backup(journal.target, journal.backup)?;
-        let places: Result<Vec<_>, _> = files.iter().map(|(kept, _)| TargetFile::of(&kept.path)).collect();
+        let places: Result<Vec<_>, _> =
+            files.iter().map(|(backup_file, _)| TargetFile::of(&backup_file.path)).collect();
         let places = places?;
         let own = self.state.exec_path(journal.target).canonicalize().ok();
         let is_own = |path: &Path| own.as_ref().is_some_and(|own| path.parent() == Some(own));
         let hosts = places.iter().map(TargetFile::path).filter(|path| !is_own(path));
-        let wants: Vec<DeniedAction> = hosts.filter_map(|path| policy.path(path).err()).collect();
-        if !wants.is_empty() {
-            let (refusal, journal) = (policy.refusal(wants), self.state.journal_path(journal.target));
+        let denied: Vec<DeniedAction> = hosts.filter_map(|path| policy.path(path).err()).collect();
+        if !denied.is_empty() {
+            let (refusal, journal) = (policy.refusal(denied), self.state.journal_path(journal.target));
             return Err(DeployError::Undo { refusal, journal });
         }
-        for (number, ((kept, content), place)) in files.iter().zip(&places).enumerate() {
+        for (number, ((backup_file, content), place)) in files.iter().zip(&places).enumerate() {
             place.remove_staged_file()?;
-            self.step(&format!("undo {number}"), || restore_file(place, kept, content.as_ref()))?;
+            self.step(&format!("undo {number}"), || restore_file(place, backup_file, content.as_ref()))?;
         }
-        Ok(files.iter().any(|(kept, _)| kept.attributes.is_some()))
+        Ok(files.iter().any(|(backup_file, _)| backup_file.attributes.is_some()))
     }
 }
 
 fn restore_file(
     place: &TargetFile,
-    kept: &BackupFile,
+    backup_file: &BackupFile,
     content: Option<&Zeroizing<Vec<u8>>>,
 ) -> Result<(), DeployError> {
     let found = place.read()?;
-    match (kept.attributes, content) {
+    match (backup_file.attributes, content) {
         (Some(attributes), Some(content)) => {
             let same = found.is_some_and(|f| f.content == *content && f.attributes == attributes);
             if !same {
@@ -526,7 +527,7 @@ fn restore_file(
     Ok(())
 }
 
-fn kept(file: &FileComparison<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
+fn backup_file(file: &FileComparison<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
     let path = file.planned.needed.spec.path.clone();
     let attributes = file.found.as_ref().map(|found| found.attributes);
     (BackupFile { path, attributes }, file.found.as_ref().map(|found| found.content.clone()))
@@ -549,12 +550,12 @@ fn check_planned_file<'p>(
     judge_file(&place, needed, wanted, before, policy).map_err(|want| policy.refusal(vec![want]))?;
     let changed = match &found {
         None => true,
-        Some(found) => found.attributes != wanted || !holds(planned, &found.content),
+        Some(found) => found.attributes != wanted || !has_content(planned, &found.content),
     };
     Ok(FileComparison { planned, place, found, wanted, changed })
 }
 
-fn holds(planned: &PlannedFile, content: &[u8]) -> bool {
+fn has_content(planned: &PlannedFile, content: &[u8]) -> bool {
     match &planned.same {
         Some(same) => same(content),
         None => *planned.content == content,
@@ -562,7 +563,7 @@ fn holds(planned: &PlannedFile, content: &[u8]) -> bool {
 }
 
 /// Runs file work on a blocking thread.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DeployError> + Send + 'static,
 ) -> Result<T, DeployError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -59,7 +59,7 @@ pub enum HookError {
         reason: String,
     },
     /// The command exited with a failure.
-    #[error("{command}: {status}{output}", output = said(.output))]
+    #[error("{command}: {status}{output}", output = output_suffix(.output))]
     Failed {
         /// The program with its arguments.
         command: String,
@@ -69,7 +69,7 @@ pub enum HookError {
         output: String,
     },
     /// The command reached its timeout and was killed with its child processes.
-    #[error("{command}: timed out after {seconds} s and was killed{output}", output = said(.output))]
+    #[error("{command}: timed out after {seconds} s and was killed{output}", output = output_suffix(.output))]
     TimedOut {
         /// The program with its arguments.
         command: String,
@@ -80,7 +80,7 @@ pub enum HookError {
     },
 }
 
-fn said(output: &str) -> String {
+fn output_suffix(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!(": {output}") }
 }
 

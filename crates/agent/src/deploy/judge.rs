@@ -22,14 +22,14 @@ pub(crate) fn find_missing_permissions(
     needs: &TargetRequirements,
     policy: &Policy,
 ) -> Result<Vec<DeniedAction>, FileError> {
-    let mut wants = Vec::new();
+    let mut denied = Vec::new();
     for needed in needs.files.iter().filter(|needed| needed.place == DirectoryOwner::Host) {
-        wants.extend(missing_file_permission(needed, policy)?);
+        denied.extend(missing_file_permission(needed, policy)?);
     }
     for hook in [&needs.validate, &needs.reload].into_iter().flatten() {
-        wants.extend(hook.program(policy).err());
+        denied.extend(hook.program(policy).err());
     }
-    Ok(wants)
+    Ok(denied)
 }
 
 /// Checks the path before resolving links. So the server learns nothing about a path that is not allowed, not even whether it
@@ -65,7 +65,7 @@ pub(crate) fn judge_file(
 
 /// Checks whether the agent may connect to the endpoint. Resolves the host name only if no rule names the host, but some rule has
 /// the endpoint's port.
-pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<DeniedAction> {
+pub(crate) async fn denied_endpoint(endpoint: &Verify, policy: &Policy) -> Option<DeniedAction> {
     if policy.names(endpoint) {
         return None;
     }

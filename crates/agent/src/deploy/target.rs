@@ -199,7 +199,7 @@ impl<'de> Deserialize<'de> for FileSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Whole {
+        struct FileFields {
             path: PathBuf,
             owner: Option<String>,
             group: Option<String>,
@@ -209,12 +209,12 @@ impl<'de> Deserialize<'de> for FileSpec {
         #[serde(untagged, expecting = "a path, or a table with path, owner, group and mode")]
         enum PathOrFields {
             Path(PathBuf),
-            Whole(Whole),
+            FileFields(FileFields),
         }
         Ok(match PathOrFields::deserialize(deserializer)? {
             PathOrFields::Path(path) => Self { path, owner: None, group: None, mode: None },
-            PathOrFields::Whole(whole) => {
-                Self { path: whole.path, owner: whole.owner, group: whole.group, mode: whole.mode }
+            PathOrFields::FileFields(fields) => {
+                Self { path: fields.path, owner: fields.owner, group: fields.group, mode: fields.mode }
             }
         })
     }
@@ -403,21 +403,21 @@ pub(crate) fn check_seconds(seconds: Option<u32>) -> Result<(), InvalidTarget> {
 }
 
 pub(crate) fn check_verify(verify: &Verify) -> Result<(), InvalidTarget> {
-    let wrong = |what: String| Err(InvalidTarget(format!("verify: {what}")));
+    let invalid = |what: String| Err(InvalidTarget(format!("verify: {what}")));
     if verify.port == 0 {
-        return wrong("port 0 is not valid".to_owned());
+        return invalid("port 0 is not valid".to_owned());
     }
     if scan::target::Protocol::named(&verify.protocol).is_none() {
-        return wrong(format!("unknown protocol {:?}", verify.protocol));
+        return invalid(format!("unknown protocol {:?}", verify.protocol));
     }
     if verify.seconds == 0 || verify.seconds > VERIFY_SECONDS_MAX {
-        return wrong(format!("seconds must be from 1 to {VERIFY_SECONDS_MAX}"));
+        return invalid(format!("seconds must be from 1 to {VERIFY_SECONDS_MAX}"));
     }
     let names = [Some(&verify.host), verify.server_name.as_ref()];
     for (at, name) in names.into_iter().flatten().enumerate() {
         let address = at == 0 && name.parse::<std::net::IpAddr>().is_ok();
         if !address && scan::target::host_name(name).is_err() {
-            return wrong(format!("{name:?} is not a host name"));
+            return invalid(format!("{name:?} is not a host name"));
         }
     }
     Ok(())

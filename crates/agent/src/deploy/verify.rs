@@ -21,11 +21,11 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum pause between two probes.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Number of consecutive probes that must see the certificate, [`SURE_PAUSE`] apart. After a reload, old and new workers both
+/// Number of consecutive probes that must see the certificate, [`CONFIRMATION_PAUSE`] apart. After a reload, old and new workers both
 /// accept connections for a moment (100 ms with nginx).
-const SURE: u32 = 3;
-/// Pause between the probes that [`SURE`] counts.
-const SURE_PAUSE: Duration = Duration::from_millis(100);
+const CONFIRMATIONS: u32 = 3;
+/// Pause between the probes that [`CONFIRMATIONS`] counts.
+const CONFIRMATION_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes per read: one TLS record.
 const CHUNK: usize = 17 * 1_024;
 /// Maximum number of a name's addresses that are probed. Each must serve the certificate.
@@ -81,10 +81,10 @@ pub(crate) async fn wait_until_served(
         let last = match probe_all(verify, expected, deadline, policy).await {
             Ok(()) => {
                 seen += 1;
-                if seen == SURE {
+                if seen == CONFIRMATIONS {
                     return Ok(());
                 }
-                tokio::time::sleep(SURE_PAUSE).await;
+                tokio::time::sleep(CONFIRMATION_PAUSE).await;
                 continue;
             }
             Err(error @ VerifyError::Refused(_)) => return Err(error),
@@ -189,7 +189,7 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
         let step = shaking.receive(wrapping.unwrap(&chunk[..read]).map_err(|error| error.to_string())?);
         match step {
             Step::More => {}
-            Step::Send(octets) => send(&mut stream, &wrapping.wrap(octets)).await?,
+            Step::Send(bytes) => send(&mut stream, &wrapping.wrap(bytes)).await?,
             Step::Failed(failure) => return Err(failure.to_string()),
             Step::Done(farewell) => {
                 // Best effort, because the certificate is already known.
@@ -220,15 +220,15 @@ async fn start_tls(stream: &mut TcpStream, mut dialogue: Dialogue) -> Result<(),
         let read = receive(stream, &mut chunk).await?;
         match dialogue.receive(&chunk[..read]) {
             Word::More => {}
-            Word::Send(octets) => send(stream, &octets).await?,
+            Word::Send(bytes) => send(stream, &bytes).await?,
             Word::Ready { send: last, .. } => return send(stream, &last).await,
             Word::Failed(error) => return Err(error.to_string()),
         }
     }
 }
 
-async fn send(stream: &mut TcpStream, octets: &[u8]) -> Result<(), String> {
-    stream.write_all(octets).await.map_err(|error| error.to_string())
+async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), String> {
+    stream.write_all(bytes).await.map_err(|error| error.to_string())
 }
 
 async fn receive(stream: &mut TcpStream, chunk: &mut [u8]) -> Result<usize, String> {

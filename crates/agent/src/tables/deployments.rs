@@ -46,7 +46,7 @@ pub struct DeploymentRow {
     /// Row id of the deployment.
     pub id: i64,
     /// Run, target, agent and certificate of the deployment.
-    pub asked: NewDeployment,
+    pub requested: NewDeployment,
     /// State after the last attempt.
     pub state: DeploymentState,
     /// Number of attempts so far.
@@ -303,6 +303,6 @@ fn deployment_row(mut row: Row) -> Result<DeploymentRow, StoreError> {
     let (target, agent, certificate) = (row.uuid()?, row.uuid()?, row.uuid()?);
     let (fingerprint, state, attempts) = (row.hash()?, row.coded("deployments.state")?, row.int()?);
     let (error, served, created_at_us) = (row.maybe_text()?, row.maybe_hash()?, row.int()?);
-    let asked = NewDeployment { job, target, agent, certificate, fingerprint, created_at_us };
-    Ok(DeploymentRow { id, asked, state, attempts, error, served, updated_at_us: row.int()? })
+    let requested = NewDeployment { job, target, agent, certificate, fingerprint, created_at_us };
+    Ok(DeploymentRow { id, requested, state, attempts, error, served, updated_at_us: row.int()? })
 }

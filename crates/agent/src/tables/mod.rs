@@ -321,7 +321,7 @@ pub async fn update_agent(
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn agent_certified(
+pub async fn set_agent_certificate(
     tx: &mut Tx,
     id: Uuid,
     spki_sha256: &[u8; 32],
@@ -345,7 +345,7 @@ pub async fn retire_agent(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Sto
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn agents_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Result<(), StoreError> {
+pub async fn set_agents_last_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Result<(), StoreError> {
     let text = |of: fn(&AgentFacts) -> &String| {
         Column::Text(seen.iter().map(|(_, _, facts)| of(facts).clone()).collect())
     };

@@ -122,7 +122,7 @@ impl ChannelConfig {
     /// # Errors
     /// [`ChannelError`] says what to correct.
     pub fn parse(json: &Value) -> Result<Self, ChannelError> {
-        let config: Self = serde_json::from_value(json.clone()).map_err(ChannelError::wrong)?;
+        let config: Self = serde_json::from_value(json.clone()).map_err(ChannelError::permanent)?;
         config.check()?;
         Ok(config)
     }
@@ -157,11 +157,11 @@ impl ChannelConfig {
     }
 
     fn check(&self) -> Result<(), ChannelError> {
-        let url = |text: &str| Guard::default().url(text).map(drop).map_err(ChannelError::wrong);
+        let url = |text: &str| Guard::default().url(text).map(drop).map_err(ChannelError::permanent);
         match self {
             Self::Webhook(config) => {
                 if config.secret.expose().len() < SECRET_MIN {
-                    return Err(ChannelError::wrong(format_args!(
+                    return Err(ChannelError::permanent(format_args!(
                         "secret must have at least {SECRET_MIN} characters"
                     )));
                 }
@@ -170,7 +170,9 @@ impl ChannelConfig {
             Self::Slack(config) | Self::Teams(config) => url(config.url.expose())
                 // The URL is secret: the error must not contain it.
                 .map_err(|_| {
-                    ChannelError::wrong("url is not an http or https address, or its address is not allowed")
+                    ChannelError::permanent(
+                        "url is not an http or https address, or its address is not allowed",
+                    )
                 }),
             Self::Pagerduty(config) => url(&config.url),
             Self::Opsgenie(config) => url(&config.url),
@@ -182,18 +184,18 @@ impl ChannelConfig {
 impl Smtp {
     fn check(&self) -> Result<(), ChannelError> {
         if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
-            return Err(ChannelError::wrong(format_args!("`to` needs 1 to {RECIPIENTS_MAX} recipients")));
+            return Err(ChannelError::permanent(format_args!("`to` needs 1 to {RECIPIENTS_MAX} recipients")));
         }
         let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse();
         if let Ok(address) = literal {
-            Guard::default().address(address).map_err(ChannelError::wrong)?;
+            Guard::default().address(address).map_err(ChannelError::permanent)?;
         }
         if self.security == MailEncryption::None && self.password.is_some() {
-            return Err(ChannelError::wrong("a password is not sent without TLS: use tls or starttls"));
+            return Err(ChannelError::permanent("a password is not sent without TLS: use tls or starttls"));
         }
         for address in self.to.iter().chain([&self.from]) {
             address.parse::<lettre::message::Mailbox>().map_err(|error| {
-                ChannelError::wrong(format_args!("{address:?} is not a mail address: {error}"))
+                ChannelError::permanent(format_args!("{address:?} is not a mail address: {error}"))
             })?;
         }
         Ok(())

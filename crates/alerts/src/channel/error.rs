@@ -19,12 +19,12 @@ pub struct ChannelError {
 
 impl ChannelError {
     /// Builds an error that a retry cannot fix: the configuration must be corrected.
-    pub(crate) fn wrong(reason: impl fmt::Display) -> Self {
+    pub(crate) fn permanent(reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string(), retry: false, retry_after: None }
     }
 
     /// Builds an error that a retry may fix.
-    pub(crate) fn later(reason: impl fmt::Display, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn transient(reason: impl fmt::Display, retry_after: Option<Duration>) -> Self {
         Self { reason: reason.to_string(), retry: true, retry_after }
     }
 }
@@ -32,8 +32,8 @@ impl ChannelError {
 impl From<HttpError> for ChannelError {
     fn from(error: HttpError) -> Self {
         match error {
-            HttpError::Misconfigured { .. } => Self::wrong(error),
-            _ => Self::later(error, None),
+            HttpError::Misconfigured { .. } => Self::permanent(error),
+            _ => Self::transient(error, None),
         }
     }
 }

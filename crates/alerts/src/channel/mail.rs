@@ -41,7 +41,7 @@ impl Mailer {
         guard: Guard,
         limit: Duration,
     ) -> Result<Self, ChannelError> {
-        let tls = || TlsParameters::new(config.host.clone()).map_err(ChannelError::wrong);
+        let tls = || TlsParameters::new(config.host.clone()).map_err(ChannelError::permanent);
         let (security, port) = match config.security {
             MailEncryption::Tls => (Tls::Wrapper(tls()?), 465),
             MailEncryption::Starttls => (Tls::Required(tls()?), 587),
@@ -67,18 +67,20 @@ impl Mailer {
             Err(_) => {
                 let found = self.resolver.resolve(&self.host, Families::usable(), LOOKUP_LIMIT).await;
                 found
-                    .map_err(|error| ChannelError::later(format_args!("{}: {error}", self.host), None))?
+                    .map_err(|error| ChannelError::transient(format_args!("{}: {error}", self.host), None))?
                     .addresses
             }
         };
-        match allowed(self.guard, &found).map_err(ChannelError::wrong)?[..] {
-            [] => {
-                Err(ChannelError::later(format_args!("{} does not resolve to an address", self.host), None))
-            }
+        match allowed(self.guard, &found).map_err(ChannelError::permanent)?[..] {
+            [] => Err(ChannelError::transient(
+                format_args!("{} does not resolve to an address", self.host),
+                None,
+            )),
             [only] => Ok(only),
             ref several => {
                 let answered = dial::happy_eyeballs(several, self.port, DIAL_LIMIT).await;
-                let failed = |(_, error)| ChannelError::later(format_args!("{}: {error}", self.host), None);
+                let failed =
+                    |(_, error)| ChannelError::transient(format_args!("{}: {error}", self.host), None);
                 answered.map(|(_, address)| address).map_err(failed)
             }
         }
@@ -98,7 +100,7 @@ impl Mailer {
     }
 
     pub(super) async fn send(&self, config: &Smtp, message: &Message) -> Result<(), ChannelError> {
-        let mailbox = |text: &String| text.parse::<Mailbox>().map_err(ChannelError::wrong);
+        let mailbox = |text: &String| text.parse::<Mailbox>().map_err(ChannelError::permanent);
         let mut mail = lettre::Message::builder()
             .from(mailbox(&config.from)?)
             .subject(message.headline())
@@ -107,21 +109,22 @@ impl Mailer {
         for recipient in &config.to {
             mail = mail.to(mailbox(recipient)?);
         }
-        let mail = mail.body(message.text()).map_err(ChannelError::wrong)?;
+        let mail = mail.body(message.text()).map_err(ChannelError::permanent)?;
         match self.transport().await?.send(mail).await {
             Ok(_) => Ok(()),
-            Err(error) if error.is_permanent() => Err(ChannelError::wrong(chain(&error))),
-            Err(error) => Err(ChannelError::later(chain(&error), None)),
+            Err(error) if error.is_permanent() => Err(ChannelError::permanent(chain(&error))),
+            Err(error) => Err(ChannelError::transient(chain(&error), None)),
         }
     }
 }
 
 /// Returns the addresses that the guard allows. If the guard refuses all of them, returns the refusal.
 fn allowed(guard: Guard, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
-    let good: Vec<_> = addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
+    let allowed_addresses: Vec<_> =
+        addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
     match addresses.first() {
-        Some(first) if good.is_empty() => guard.address(*first).map(|()| good),
-        _ => Ok(good),
+        Some(first) if allowed_addresses.is_empty() => guard.address(*first).map(|()| allowed_addresses),
+        _ => Ok(allowed_addresses),
     }
 }
 

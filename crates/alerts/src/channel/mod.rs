@@ -84,12 +84,12 @@ impl Channels {
                     accepted(&reply, now_us)
                 }
                 (Client::Mail(_), _) => {
-                    Err(ChannelError::wrong("the type of the channel changed: try again"))
+                    Err(ChannelError::permanent("the type of the channel changed: try again"))
                 }
             }
         };
         tokio::time::timeout(TRY_MAX, deliver).await.map_err(|_| {
-            ChannelError::later(format_args!("no answer within {} s", TRY_MAX.as_secs()), None)
+            ChannelError::transient(format_args!("no answer within {} s", TRY_MAX.as_secs()), None)
         })?
     }
 
@@ -120,7 +120,7 @@ fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Opt
         ChannelConfig::Teams(config) => Ok(Some(chat::teams(config, message))),
         ChannelConfig::Pagerduty(config) => Ok(pager::pagerduty(config, message)),
         ChannelConfig::Opsgenie(config) => Ok(pager::opsgenie(config, message)),
-        ChannelConfig::Smtp(_) => Err(ChannelError::wrong("mail channels do not use HTTP")),
+        ChannelConfig::Smtp(_) => Err(ChannelError::permanent("mail channels do not use HTTP")),
     }
 }
 
@@ -133,7 +133,7 @@ fn accepted(reply: &Reply, now_us: i64) -> Result<(), ChannelError> {
     let heals = reply.status.is_server_error() || matches!(reply.status.as_u16(), 408 | 425 | 429);
     if heals {
         let wait = reply.retry_after(x509::UnixTime(now_us.div_euclid(1_000_000)));
-        return Err(ChannelError::later(reason, wait));
+        return Err(ChannelError::transient(reason, wait));
     }
-    Err(ChannelError::wrong(reason))
+    Err(ChannelError::permanent(reason))
 }

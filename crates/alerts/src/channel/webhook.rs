@@ -12,7 +12,7 @@ use super::outgoing::Outgoing;
 use crate::message::Message;
 
 pub(super) fn request(config: &Webhook, message: &Message, now_us: i64) -> Result<Outgoing, ChannelError> {
-    let body = serde_json::to_vec(message).map_err(ChannelError::wrong)?;
+    let body = serde_json::to_vec(message).map_err(ChannelError::permanent)?;
     let at = now_us.div_euclid(1_000_000);
     let signature = signature(config.secret.expose(), at, &body);
     Ok(Outgoing { url: config.url.clone(), body, headers: Vec::new() }

@@ -415,19 +415,19 @@ pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreEr
     Ok(tx.execute(CHANNEL_DELETE, vec![id.into()]).await? == 1)
 }
 
-/// Stores a rule, a silence or the settings. `sort` is the kind of document.
+/// Stores a rule, a silence or the settings. `document_kind` is the kind of document.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when another document has the name.
 #[crate::boxed]
 pub async fn put_alert_document(
     tx: &mut Tx,
-    sort: &'static str,
+    document_kind: &'static str,
     document: &AlertDocument,
 ) -> Result<(), StoreError> {
     let parameters = vec![
         document.id.into(),
-        sort.into(),
+        document_kind.into(),
         document.name.as_str().into(),
         document.body.as_str().into(),
         document.updated_by.as_str().into(),
@@ -441,8 +441,12 @@ pub async fn put_alert_document(
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn delete_alert_document(tx: &mut Tx, sort: &'static str, id: Uuid) -> Result<bool, StoreError> {
-    Ok(tx.execute(DOCUMENT_DELETE, vec![sort.into(), id.into()]).await? == 1)
+pub async fn delete_alert_document(
+    tx: &mut Tx,
+    document_kind: &'static str,
+    id: Uuid,
+) -> Result<bool, StoreError> {
+    Ok(tx.execute(DOCUMENT_DELETE, vec![document_kind.into(), id.into()]).await? == 1)
 }
 
 /// Acknowledges an alert. Returns false when it is not open.
@@ -502,8 +506,8 @@ impl Alerts<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn documents(self, sort: &'static str) -> Result<Vec<AlertDocument>, StoreError> {
-        let rows = self.0.rows(Cost::Walk, DOCUMENTS, vec![sort.into()]).await?;
+    pub async fn documents(self, document_kind: &'static str) -> Result<Vec<AlertDocument>, StoreError> {
+        let rows = self.0.rows(Cost::Walk, DOCUMENTS, vec![document_kind.into()]).await?;
         let document = |mut row: Row| {
             Ok(AlertDocument {
                 id: row.uuid()?,
@@ -535,10 +539,10 @@ impl Alerts<'_> {
         limit: usize,
     ) -> Result<Page<AlertRow>, StoreError> {
         let key = key_or(after, "alerts", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?;
-        let (limit, asked) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let mut parameters = vec![state.code().into()];
         parameters.extend(key);
-        let rows = self.0.rows(Cost::Walk, ALERTS, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, ALERTS, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "alerts", |row| {
             let alert = alert_row(row)?;
             let key = vec![alert.last_at_us.into(), alert.row.into()];
@@ -584,10 +588,10 @@ impl Alerts<'_> {
         limit: usize,
     ) -> Result<Page<AlertDeliveryRow>, StoreError> {
         let key = key_or(after, "alert-deliveries", &[Value::Int(i64::MAX)])?;
-        let (limit, asked) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let mut parameters = vec![state.code().into()];
         parameters.extend(key);
-        let rows = self.0.rows(Cost::Walk, DELIVERIES, with_limit(parameters, asked)).await?;
+        let rows = self.0.rows(Cost::Walk, DELIVERIES, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "alert-deliveries", |mut row| {
             let delivery = read_delivery_columns(&mut row)?;
             Ok((delivery, vec![row.int()?.into()]))
@@ -706,11 +710,11 @@ impl Alerts<'_> {
         self.0
             .write("alerts_trim", move |tx| {
                 async move {
-                    let gone = tx.execute(TRIM, vec![before_us.into()]).await?;
-                    if gone > 0 {
+                    let deleted = tx.execute(TRIM, vec![before_us.into()]).await?;
+                    if deleted > 0 {
                         tx.execute(TRIM_DELIVERIES, Vec::new()).await?;
                     }
-                    Ok(gone)
+                    Ok(deleted)
                 }
                 .boxed()
             })

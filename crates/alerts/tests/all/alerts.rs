@@ -149,7 +149,7 @@ impl World {
         for _ in 0..6_000 {
             let idle = self.alerts.round().await.unwrap() == alerts::AlertReport::default();
             let end = self.store.outbox_end().await.unwrap();
-            if idle && self.store.outbox_place("alerts").await.unwrap() == end {
+            if idle && self.store.outbox_position("alerts").await.unwrap() == end {
                 return;
             }
             if idle {

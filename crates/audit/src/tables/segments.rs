@@ -155,8 +155,8 @@ impl Segments<'_> {
     /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<SegmentRow>, StoreError> {
         let start = key_or(after, "audit_segments", &[Value::Int(0)])?;
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, AFTER, with_limit(start, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, AFTER, with_limit(start, fetch_limit)).await?;
         page(rows, limit, "audit_segments", |row| {
             let row = row_of(row)?;
             let key = vec![Value::Int(row.number)];

@@ -49,7 +49,7 @@ impl Witnesses {
     }
 
     /// Records that a witness accepted a head.
-    pub(crate) async fn took(&self, name: &str) {
+    pub(crate) async fn clear_retry(&self, name: &str) {
         self.retries.lock().await.remove(name);
     }
 

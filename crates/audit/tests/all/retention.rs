@@ -182,8 +182,8 @@ pub(crate) async fn altered_chain_is_not_sealed_and_raises_an_event(place: Fixtu
     };
     assert!(error.contains("chain 0: event 2 was altered"), "{error}");
     assert_eq!(Segments::of(&place.store).end(0).await.unwrap().0, 0);
-    let told = "-- test\nSELECT COUNT(*) FROM outbox WHERE kind = 'audit.broken'";
-    let mut rows = place.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
+    let count_sql = "-- test\nSELECT COUNT(*) FROM outbox WHERE kind = 'audit.broken'";
+    let mut rows = place.store.rows(Cost::Walk, count_sql, Vec::new()).await.unwrap();
     assert_eq!(rows.remove(0).int().unwrap(), 1);
     // An event rewritten with all later hashes does not match the signed head.
     place.rewrite(0, 2, "user:mallory").await;

@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
 use crate::place::Fixture;
 
 impl Fixture {
-    async fn told(&self) -> Vec<String> {
-        let told = "-- test\nSELECT kind FROM outbox WHERE kind LIKE 'audit.witness%' ORDER BY id";
-        let rows = self.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
+    async fn event_kinds(&self) -> Vec<String> {
+        let event_kinds = "-- test\nSELECT kind FROM outbox WHERE kind LIKE 'audit.witness%' ORDER BY id";
+        let rows = self.store.rows(Cost::Walk, event_kinds, Vec::new()).await.unwrap();
         rows.into_iter().map(|mut row| row.text().unwrap()).collect()
     }
 
@@ -37,13 +37,13 @@ pub(crate) async fn witness_file_contains_each_head_once_despite_failures(place:
     place.sign_another().await;
     place.clock.advance(Duration::from_secs(11));
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, ["audit.witness_failing"], "once, not at each failure");
+    assert_eq!(place.event_kinds().await, ["audit.witness_failing"], "once, not at each failure");
     std::fs::create_dir(path.parent().unwrap()).unwrap();
     log.send_to_witnesses().await.unwrap();
     assert!(!path.exists(), "it waits before it tries again");
     place.clock.advance(Duration::from_secs(21));
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, ["audit.witness_failing", "audit.witness_recovered"]);
+    assert_eq!(place.event_kinds().await, ["audit.witness_failing", "audit.witness_recovered"]);
     place.sign_another().await;
     // Another process continues where this one stopped.
     let witness = WitnessOptions { file: Some(path.clone()), ..WitnessOptions::default() };
@@ -68,7 +68,7 @@ pub(crate) async fn deleted_heads_raise_a_witness_alert(place: Fixture) {
     }
     place.sign_another().await;
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, ["audit.witness_failing"]);
+    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
     let row = audit::tables::Heads::of(&place.store).witness("file").await.unwrap().unwrap();
     assert!(row.error.unwrap().contains("the witness has signed head 3"), "{:?}", row.sequence);
     assert_eq!(std::fs::read_to_string(place.witness()).unwrap().lines().count(), 3);
@@ -80,7 +80,7 @@ async fn syslog(place: &Fixture, address: &str) -> String {
     let witness = WitnessOptions { syslog: Some(address), ..WitnessOptions::default() };
     let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, [""; 0], "the server has it");
+    assert_eq!(place.event_kinds().await, [""; 0], "the server has it");
     head::line(place.log.heads_after(0).await.unwrap().last().unwrap())
 }
 
@@ -123,7 +123,7 @@ async fn heads_are_sent_over_tcp_syslog_and_closed_server_raises_alert() {
     let witness = WitnessOptions { syslog: Some(address.parse().unwrap()), ..WitnessOptions::default() };
     let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, ["audit.witness_failing"]);
+    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn webhook_to_link_local_address_is_blocked_and_head_kept_for_retry() {
     let witness = WitnessOptions { webhook: Some(webhook), ..WitnessOptions::default() };
     let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.told().await, ["audit.witness_failing"]);
+    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
     let row = audit::tables::Heads::of(&place.store).witness("webhook").await.unwrap().unwrap();
     let error = row.error.unwrap();
     assert!(error.contains("link-local") || error.contains("metadata"), "{error}");

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::accounts::{actor, check};
 use super::limits::Kind as Limited;
 use super::override_index::network;
-use super::problem::{Kind, Problem, limited};
+use super::problem::{Kind, Problem, rate_limited};
 use super::request::{AccountRequest, KeyRequest};
 use super::{Server, respond};
 use crate::Peer;
@@ -53,24 +53,24 @@ impl Server {
         peer: &Peer,
     ) -> Result<Response<Bytes>, Problem> {
         let (profile, directory) = self.directory_options(profile)?;
-        let wanted: NewAccount = signed.json()?;
+        let payload: NewAccount = signed.json()?;
         if let Some(existing) = tables::Acme::of(&self.store).account_by_key(signed.key.thumbprint()).await? {
             return self.existing(&existing);
         }
-        if wanted.only_return_existing {
+        if payload.only_return_existing {
             return Err(Problem::new(Kind::AccountDoesNotExist, "no account exists with this key"));
         }
-        let contacts = contacts(wanted.contact)?;
+        let contacts = contacts(payload.contact)?;
         if let Some(terms) =
-            self.options.terms_of_service.as_ref().filter(|_| !wanted.terms_of_service_agreed)
+            self.options.terms_of_service.as_ref().filter(|_| !payload.terms_of_service_agreed)
         {
             let detail = format!("agree to the terms of service at {terms}");
             let problem = Problem::new(Kind::UserActionRequired, detail);
             return Err(problem.link(format!("<{terms}>;rel=\"terms-of-service\"")));
         }
         self.check_account_key(&signed).await?;
-        let external_key = match wanted.external_account_binding {
-            Some(binding) => Some(self.bound(binding, &signed, profile).await?),
+        let external_key = match payload.external_account_binding {
+            Some(binding) => Some(self.verify_external_binding(binding, &signed, profile).await?),
             None if directory.external_account_required => {
                 let detail =
                     "this directory requires an external account binding: request a key from its operator";
@@ -81,13 +81,13 @@ impl Server {
         let subject = network(peer.address);
         self.take(Limited::NewAccounts, &subject, &[&peer.address.to_string()])
             .await
-            .map_err(|seconds| limited("new accounts from this address", seconds))?;
+            .map_err(|seconds| rate_limited("new accounts from this address", seconds))?;
         let new = NewAcmeAccount {
             id: Uuid::now_v7(),
             thumbprint: *signed.key.thumbprint(),
             jwk: signed.key.canonical().to_owned(),
             contacts,
-            terms_agreed: wanted.terms_of_service_agreed,
+            terms_agreed: payload.terms_of_service_agreed,
             external_key,
             profile: profile.to_owned(),
             address: peer.address.to_string(),
@@ -108,13 +108,13 @@ impl Server {
         }
         let account = tables::Acme::of(&self.store).account(id).await?.ok_or_else(Problem::internal)?;
         let response = respond::json(StatusCode::CREATED, &self.account_json(&account))?;
-        Ok(respond::with(response, header::LOCATION, &self.account_url(id)))
+        Ok(respond::with_header(response, header::LOCATION, &self.account_url(id)))
     }
 
     fn existing(&self, account: &AcmeAccount) -> Result<Response<Bytes>, Problem> {
         check(account)?;
         let response = respond::json(StatusCode::OK, &self.account_json(account))?;
-        Ok(respond::with(response, header::LOCATION, &self.account_url(account.id)))
+        Ok(respond::with_header(response, header::LOCATION, &self.account_url(account.id)))
     }
 
     /// Rejects an account key that is on the list of blocked keys.
@@ -137,14 +137,15 @@ impl Server {
             "address": new.address, "profile": new.profile, "contact": new.contacts,
             "external_key": new.external_key,
         });
-        let (event, audited) = self.account_change_events(new.id, "acme_account.create", details, &created);
+        let (event, account_audit_event) =
+            self.account_change_events(new.id, "acme_account.create", details, &created);
         let outcome = self
             .store
             .write("acme_new_account", move |tx| {
                 async move {
                     let outcome = insert_acme_account(tx, &new).await?;
                     if outcome == NewAcmeAccountOutcome::Made {
-                        audit(tx, vec![audited]).await?;
+                        audit(tx, vec![account_audit_event]).await?;
                         emit(tx, vec![event]).await?;
                     }
                     Ok(outcome)
@@ -185,7 +186,7 @@ impl Server {
             }
             _ => ("acme_account.update", Event::AcmeAccountUpdated(changed)),
         };
-        let (event, audited) =
+        let (event, account_audit_event) =
             self.account_change_events(id, action, json!({ "contact": contacts }), &changed);
         let terms_agreed = change.terms_of_service_agreed;
         let change = AcmeAccountChange { status, contacts, terms_agreed };
@@ -196,7 +197,7 @@ impl Server {
                 async move {
                     let changed = set_acme_account(tx, id, change, now_us).await?;
                     if changed {
-                        audit(tx, vec![audited]).await?;
+                        audit(tx, vec![account_audit_event]).await?;
                         emit(tx, vec![event]).await?;
                     }
                     Ok(changed)
@@ -220,12 +221,20 @@ impl Server {
         details: Value,
         event: &Event,
     ) -> (NewEvent, AuditEvent) {
-        let audited = self.audited(account, action, details);
-        (new_event(audited.at_us, audited.resource.clone(), event), audited)
+        let account_audit_event = self.account_audit_event(account, action, details);
+        (
+            new_event(account_audit_event.at_us, account_audit_event.resource.clone(), event),
+            account_audit_event,
+        )
     }
 
     /// Returns the audit event of a change that the account itself makes.
-    pub(crate) fn audited(&self, account: Uuid, action: &'static str, details: Value) -> AuditEvent {
+    pub(crate) fn account_audit_event(
+        &self,
+        account: Uuid,
+        action: &'static str,
+        details: Value,
+    ) -> AuditEvent {
         let (at_us, resource) = (self.now_us(), format!("acme-account/{account}"));
         AuditEvent { at_us, actor: actor(account), action, resource, details }
     }

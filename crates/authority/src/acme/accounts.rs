@@ -16,7 +16,7 @@ use crate::tables::acme::{AcmeAccount, AcmeAccountStatus};
 /// Maximum number of cached accounts, about 2 KB each.
 const ACCOUNTS_MAX: u64 = 20_000;
 /// Lifetime of a cache entry. A change by another node takes effect on this node after this time at the latest.
-const KEPT: Duration = Duration::from_secs(2);
+const CACHE_LIFETIME: Duration = Duration::from_secs(2);
 
 /// An account with its parsed key.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Accounts {
     }
 
     /// Reads an account from the database, even if it is cached.
-    pub(crate) async fn again(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
+    pub(crate) async fn reload(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
         self.forget(id);
         self.get(store, id).await
     }
@@ -65,13 +65,13 @@ async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Miss
     let failed = |error, lifetime| Err(Failed { error, lifetime });
     match tables::Acme::of(&store).account(id).await {
         Ok(Some(row)) => match AccountKey::from_canonical(&row.jwk) {
-            Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: KEPT }),
+            Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: CACHE_LIFETIME }),
             Err(error) => {
                 tracing::error!(account = %id, %error, "cannot open the key of an ACME account");
-                failed(Missing::Broken, KEPT)
+                failed(Missing::Broken, CACHE_LIFETIME)
             }
         },
-        Ok(None) => failed(Missing::Unknown, KEPT),
+        Ok(None) => failed(Missing::Unknown, CACHE_LIFETIME),
         Err(error) => {
             tracing::error!(%error, "cannot read an ACME account");
             failed(if error.is_transient() { Missing::Busy } else { Missing::Broken }, Duration::ZERO)

@@ -11,9 +11,9 @@ use uuid::Uuid;
 use super::limits::Kind as Limited;
 use super::options::Method;
 use super::orders::POLL_SECONDS;
-use super::problem::{Problem, limited};
+use super::problem::{Problem, rate_limited};
 use super::request::AccountRequest;
-use super::state::{AuthorizationState, answered};
+use super::state::{AuthorizationState, responded_method};
 use super::{Server, respond};
 use crate::tables;
 use crate::tables::acme::{
@@ -40,23 +40,25 @@ impl Server {
                 let detail = format!("a client cannot set the authorization status to {:?}", change.status);
                 return Err(Problem::malformed(detail));
             }
-            if !self.give_up(&row).await? {
+            if !self.deactivate(&row).await? {
                 return Err(Problem::malformed("the authorization is neither pending nor valid"));
             }
             row.status = AcmeAuthorizationStatus::Deactivated;
         }
         let now_us = self.now_us();
         let response = respond::json(StatusCode::OK, &self.authorization_json(&row, now_us))?;
-        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending && answered(&row).is_some() {
-            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending
+            && responded_method(&row).is_some()
+        {
+            return Ok(respond::with_header(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
         }
         Ok(response)
     }
 
-    async fn give_up(&self, row: &AcmeAuthorization) -> Result<bool, Problem> {
+    async fn deactivate(&self, row: &AcmeAuthorization) -> Result<bool, Problem> {
         let (id, account) = (row.id, row.account);
         let details = json!({ "identifier": row.identifier });
-        let mut event = self.audited(account, "acme_authorization.deactivate", details);
+        let mut event = self.account_audit_event(account, "acme_authorization.deactivate", details);
         event.resource = format!("acme-authorization/{id}");
         let changed = self
             .store
@@ -93,9 +95,11 @@ impl Server {
         let now_us = self.now_us();
         let response = respond::json(StatusCode::OK, &self.challenge_json(&row, method, now_us))?;
         let response = respond::with_link(response, &self.authorization_url(id), "up");
-        let response = respond::with(response, header::LOCATION, &self.challenge_url(&row, method));
-        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending && answered(&row).is_some() {
-            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+        let response = respond::with_header(response, header::LOCATION, &self.challenge_url(&row, method));
+        if AuthorizationState::of(&row, now_us) == AuthorizationState::Pending
+            && responded_method(&row).is_some()
+        {
+            return Ok(respond::with_header(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
         }
         Ok(response)
     }
@@ -114,7 +118,7 @@ impl Server {
         let subject = format!("{account} {key}");
         self.check_rate_limit(Limited::FailedValidations, &subject, &[&account, &key])
             .await
-            .map_err(|seconds| limited("failed validations of this name", seconds))?;
+            .map_err(|seconds| rate_limited("failed validations of this name", seconds))?;
         // Without a free queue slot, the authorization is stored unclaimed. The worker finds it in the database.
         let place = self.queue.slot();
         let until = if place.is_some() { now_us + self.claim_duration_us() } else { now_us };

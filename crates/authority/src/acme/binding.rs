@@ -22,7 +22,7 @@ use crate::tables::acme::{
 };
 
 /// Length of a MAC key in bytes; the output length of HMAC-SHA256.
-const SECRET: usize = 32;
+const SECRET_BYTES: usize = 32;
 /// Maximum length in bytes of a key identifier and of a label.
 const TEXT_MAX: usize = 200;
 /// Maximum number of profiles or names that one key lists.
@@ -89,7 +89,7 @@ pub enum ExternalKeyError {
 
 /// Changes a secret whose base64url form would begin with `-`, because certbot and other clients parse such a value as an option.
 /// One secret in 64 is affected.
-fn avoid_leading_hyphen(secret: &mut [u8; SECRET]) {
+fn avoid_leading_hyphen(secret: &mut [u8; SECRET_BYTES]) {
     if secret[0] >> 2 == 62 {
         secret[0] ^= 0x80;
     }
@@ -108,7 +108,7 @@ impl Acme {
     ) -> Result<ExternalKey, ExternalKeyError> {
         check(&new)?;
         let inner = &self.0;
-        let mut secret = Zeroizing::new([0; SECRET]);
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         rand::fill(&mut *secret).map_err(|_| ExternalKeyError::Random)?;
         avoid_leading_hyphen(&mut secret);
         let (id, now_us) = (Uuid::now_v7(), inner.now_us());
@@ -226,7 +226,7 @@ impl Acme {
 impl Server {
     /// Verifies an external account binding and returns the identifier of the external key. A single-use key is marked as used only
     /// when the account is stored.
-    pub(crate) async fn bound(
+    pub(crate) async fn verify_external_binding(
         &self,
         binding: Value,
         signed: &KeyRequest,
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn generated_secret_never_starts_with_a_hyphen() {
         for first in 0..=u8::MAX {
-            let mut secret = [first; SECRET];
+            let mut secret = [first; SECRET_BYTES];
             avoid_leading_hyphen(&mut secret);
             assert!(!URL_SAFE_NO_PAD.encode(secret).starts_with('-'), "{first}");
         }

@@ -62,7 +62,7 @@ impl Server {
             ProfileError::Unknown(_) => {
                 Problem::malformed("unknown ACME directory").status(StatusCode::NOT_FOUND)
             }
-            ProfileError::Store(error) => super::problem::unread(&error),
+            ProfileError::Store(error) => super::problem::read_failed(&error),
             error => {
                 tracing::error!(%error, profile = name, "cannot load a profile");
                 Problem::internal()

@@ -21,11 +21,11 @@ use super::accounts::actor;
 use super::identifier::Identifier;
 use super::jose::thumbprint_of_spki;
 use super::limits::Kind as Limited;
-use super::orders::names_of;
+use super::orders::name_set_keys;
 use super::problem::{Kind, Problem};
 use super::request::AccountRequest;
-use super::state::{OrderState, answered};
-use super::validate::Question;
+use super::state::{OrderState, responded_method};
+use super::validate::ValidationRequest;
 use super::writes::Issued;
 use crate::issue::{IssueError, IssueRequest, Source};
 use crate::profile::Profile;
@@ -36,9 +36,9 @@ use crate::tables::acme::{
 
 /// Validity of a CAA check in microseconds. RFC 8659 section 3 refers to the TTL; section 4.2.2.1 of the Baseline Requirements
 /// allows 8 hours.
-const CAA_KEPT_US: i64 = 8 * 3_600 * 1_000_000;
+const CAA_VALIDITY_US: i64 = 8 * 3_600 * 1_000_000;
 /// Time in microseconds that a node may take to issue before another node takes over. It is longer than the timeout for the CA key.
-const ISSUING_US: i64 = 45 * 1_000_000;
+const ISSUANCE_CLAIM_US: i64 = 45 * 1_000_000;
 
 #[derive(Debug, Deserialize)]
 struct Finalize {
@@ -71,13 +71,13 @@ impl Server {
         self.check_csr(&csr, &order, &profile).await?;
         self.check_caa(&order, &authorizations).await?;
         if order.replaces.is_none() {
-            let (subject, text) = names_of(order.names.iter().cloned());
+            let (subject, text) = name_set_keys(order.names.iter().cloned());
             let account = order.account.to_string();
             self.take(Limited::DuplicateCertificates, &subject, &[&account, &text]).await.map_err(
-                |seconds| super::problem::limited("certificates for exactly these names", seconds),
+                |seconds| super::problem::rate_limited("certificates for exactly these names", seconds),
             )?;
         }
-        let claimed_until_us = self.now_us() + ISSUING_US;
+        let claimed_until_us = self.now_us() + ISSUANCE_CLAIM_US;
         if !self.writes.finalize(AcmeFinalizedOrder { id, csr: csr.clone(), claimed_until_us }).await? {
             return Err(not_ready("finalized already"));
         }
@@ -85,7 +85,7 @@ impl Server {
         order.csr = Some(csr);
         order.claimed_until_us = Some(claimed_until_us);
         let order = self.issue(order).await;
-        self.show(&order, &authorizations)
+        self.order_response(&order, &authorizations)
     }
 
     /// Checks everything in a CSR that the client can correct with another CSR (sections 7.4 and 11.1).
@@ -131,15 +131,15 @@ impl Server {
         let now_us = self.now_us();
         let mut refused = Vec::new();
         for one in authorizations {
-            let method = answered(one);
-            let recent = one.validated_at_us.is_some_and(|at| now_us - at < CAA_KEPT_US);
+            let method = responded_method(one);
+            let recent = one.validated_at_us.is_some_and(|at| now_us - at < CAA_VALIDITY_US);
             let Some(identifier) = Identifier::from_key(&one.identifier) else {
                 return Err(Problem::internal());
             };
             if method.is_some() && recent {
                 continue;
             }
-            let question = Question {
+            let question = ValidationRequest {
                 identifier: identifier.clone(),
                 wildcard: one.wildcard,
                 method,
@@ -151,7 +151,7 @@ impl Server {
                 refused.push((identifier, failure.problem()));
             }
         }
-        if refused.is_empty() { Ok(()) } else { Err(Problem::several(refused)) }
+        if refused.is_empty() { Ok(()) } else { Err(Problem::combine(refused)) }
     }
 
     /// Issues the certificate of a processing order and stores the result. After a temporary failure (of the database or the key),
@@ -248,7 +248,7 @@ impl Server {
 
     /// Returns the time in microseconds at which another node may take over an issuance that starts now.
     pub(crate) fn issuance_claim_until_us(&self) -> i64 {
-        self.now_us() + ISSUING_US
+        self.now_us() + ISSUANCE_CLAIM_US
     }
 }
 

@@ -11,7 +11,7 @@ use crate::issue::Issued;
 /// Maximum number of cached certificates, 1 to 2 KB each.
 const FRESH_MAX: u64 = 4_096;
 /// Lifetime of a cache entry.
-const FRESH_FOR: Duration = Duration::from_secs(60);
+const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 
 /// A recently issued certificate with the data that its download needs.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ impl FreshCertificates {
     /// Adds a certificate to the cache.
     pub(crate) async fn keep(&self, order: Uuid, account: Uuid, issued: &Issued) {
         let value = Arc::new(FreshCertificate { account, der: Arc::clone(&issued.der), ca: issued.ca });
-        let kept = move || async move { Ok::<_, Failed<()>>(Fresh { value, lifetime: FRESH_FOR }) };
+        let load = move || async move { Ok::<_, Failed<()>>(Fresh { value, lifetime: CACHE_LIFETIME }) };
         // This call cannot fail, and an existing entry has the same content.
-        let _ = self.0.fetch(&order, kept).await;
+        let _ = self.0.fetch(&order, load).await;
     }
 
     pub(super) fn get(&self, order: Uuid) -> Option<Arc<FreshCertificate>> {

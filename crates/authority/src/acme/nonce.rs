@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 /// Number of nonces in the bitmap, which uses 512 KiB. At 1,000 orders per second, a nonce stays valid for about seven minutes.
 pub(crate) const WINDOW: u64 = 1 << 22;
 const WORDS: usize = (WINDOW / 64) as usize;
-const COUNTER: usize = 8;
-const TAG: usize = 16;
+const COUNTER_BYTES: usize = 8;
+const TAG_BYTES: usize = 16;
 /// Length of a nonce in characters.
-const TEXT: usize = (COUNTER + TAG) * 4 / 3;
+const TEXT_CHARS: usize = (COUNTER_BYTES + TAG_BYTES) * 4 / 3;
 
 pub(crate) struct Nonces {
     key: hmac::Key,
@@ -56,20 +56,20 @@ impl Nonces {
             }
             counter
         };
-        let mut octets = [0; COUNTER + TAG];
-        octets[..COUNTER].copy_from_slice(&counter.to_be_bytes());
-        octets[COUNTER..].copy_from_slice(&self.tag(counter));
-        URL_SAFE_NO_PAD.encode(octets)
+        let mut bytes = [0; COUNTER_BYTES + TAG_BYTES];
+        bytes[..COUNTER_BYTES].copy_from_slice(&counter.to_be_bytes());
+        bytes[COUNTER_BYTES..].copy_from_slice(&self.tag(counter));
+        URL_SAFE_NO_PAD.encode(bytes)
     }
 
     /// Marks `nonce` as used. Returns whether this node issued the nonce and it was still unused.
     pub(crate) fn spend(&self, nonce: &str) -> bool {
-        let mut octets = [0; COUNTER + TAG];
-        if nonce.len() != TEXT || URL_SAFE_NO_PAD.decode_slice(nonce, &mut octets).is_err() {
+        let mut bytes = [0; COUNTER_BYTES + TAG_BYTES];
+        if nonce.len() != TEXT_CHARS || URL_SAFE_NO_PAD.decode_slice(nonce, &mut bytes).is_err() {
             return false;
         }
-        let (counter, tag) = octets.split_at(COUNTER);
-        let mut number = [0; COUNTER];
+        let (counter, tag) = bytes.split_at(COUNTER_BYTES);
+        let mut number = [0; COUNTER_BYTES];
         number.copy_from_slice(counter);
         let counter = u64::from_be_bytes(number);
         if aws_lc_rs::constant_time::verify_slices_are_equal(tag, &self.tag(counter)).is_err() {
@@ -86,9 +86,9 @@ impl Nonces {
         fresh
     }
 
-    fn tag(&self, counter: u64) -> [u8; TAG] {
-        let mut tag = [0; TAG];
-        tag.copy_from_slice(&hmac::sign(&self.key, &counter.to_be_bytes()).as_ref()[..TAG]);
+    fn tag(&self, counter: u64) -> [u8; TAG_BYTES] {
+        let mut tag = [0; TAG_BYTES];
+        tag.copy_from_slice(&hmac::sign(&self.key, &counter.to_be_bytes()).as_ref()[..TAG_BYTES]);
         tag
     }
 }

@@ -16,7 +16,7 @@ use uuid::{NoContext, Timestamp, Uuid};
 use super::identifier::Identifier;
 use super::limits::Kind as Limited;
 use super::options::{DirectoryOptions, Method};
-use super::problem::{Kind, Problem, limited};
+use super::problem::{Kind, Problem, rate_limited};
 use super::request::AccountRequest;
 use super::requested_identifier::RequestedIdentifier;
 use super::state::OrderState;
@@ -32,7 +32,7 @@ use crate::tables::acme::{
 use crate::teams::{QuotaError, Standing};
 
 /// Length of a token in bytes: RFC 8555 section 8.1 requires 128 bits.
-const TOKEN: usize = 16;
+const TOKEN_BYTES: usize = 16;
 /// Number of orders on one page of a list.
 const ORDERS_PAGE: usize = 100;
 /// Seconds after which a client polls an order that is being processed.
@@ -54,7 +54,7 @@ struct NewAuthorization {
 }
 
 /// The checked rights of an account under a profile, for orders and pre-authorizations.
-pub(crate) struct Terms {
+pub(crate) struct OrderPolicy {
     pub(crate) profile: std::sync::Arc<Profile>,
     pub(crate) directory: DirectoryOptions,
 }
@@ -67,24 +67,24 @@ impl Server {
         signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
         let wanted: NewOrder = signed.json()?;
-        let terms = self.terms(profile, wanted.profile.as_deref(), signed).await?;
-        let names = self.names(&wanted.identifiers, &terms, signed)?;
-        self.check_teams(&names, &terms, signed.account.row.team.as_deref()).await?;
+        let order_policy = self.order_policy(profile, wanted.profile.as_deref(), signed).await?;
+        let names = self.names(&wanted.identifiers, &order_policy, signed)?;
+        self.check_teams(&names, &order_policy, signed.account.row.team.as_deref()).await?;
         let now_us = self.now_us();
-        let (not_before_us, not_after_us) = dates(&wanted, &terms, now_us)?;
+        let (not_before_us, not_after_us) = dates(&wanted, &order_policy, now_us)?;
         if let Some(replaces) = &wanted.replaces {
             self.check_replaces(replaces, &names, signed).await?;
         }
         self.check_limits(&names, wanted.replaces.is_some(), signed).await?;
-        let known = self.known(&names, &terms, signed, now_us).await?;
-        let expires_at_us = known
+        let reusable = self.reusable(&names, &order_policy, signed, now_us).await?;
+        let expires_at_us = reusable
             .values()
             .map(|one| one.expires_at_us)
-            .fold(after(now_us, terms.directory.order_seconds), i64::min);
+            .fold(after(now_us, order_policy.directory.order_seconds), i64::min);
         let mut order = AcmeOrder {
             id: uuid_at(now_us),
             account: signed.account.row.id,
-            profile: terms.profile.name.clone(),
+            profile: order_policy.profile.name.clone(),
             status: AcmeOrderStatus::Pending,
             names: names.iter().map(Identifier::key).collect(),
             authorizations: Vec::with_capacity(names.len()),
@@ -100,10 +100,10 @@ impl Server {
         };
         let (mut all, mut new) = (Vec::with_capacity(names.len()), Vec::new());
         for name in &names {
-            let authorization = match known.get(&(name.base().key(), name.is_wildcard())) {
-                Some(known) => known.clone(),
+            let authorization = match reusable.get(&(name.base().key(), name.is_wildcard())) {
+                Some(reusable) => reusable.clone(),
                 None => {
-                    new.push(self.pending(name, &terms, signed, now_us, expires_at_us)?);
+                    new.push(self.build_authorization(name, &order_policy, signed, now_us, expires_at_us)?);
                     new[new.len() - 1].clone()
                 }
             };
@@ -113,7 +113,7 @@ impl Server {
         let body = self.order_json(&order, &all, now_us);
         let url = self.order_url(&order);
         self.writes.order(OrderCreation { order, authorizations: new }).await?;
-        Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
+        Ok(respond::with_header(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
     }
 
     /// Handles `newAuthz` requests (section 7.4.1): a pre-authorization that later orders of the account use.
@@ -123,24 +123,25 @@ impl Server {
         signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
         let wanted: NewAuthorization = signed.json()?;
-        let terms = self.terms(profile, None, signed).await?;
-        let names = self.names(std::slice::from_ref(&wanted.identifier), &terms, signed)?;
+        let order_policy = self.order_policy(profile, None, signed).await?;
+        let names = self.names(std::slice::from_ref(&wanted.identifier), &order_policy, signed)?;
         let [name] = &names[..] else { return Err(Problem::internal()) };
         if name.is_wildcard() {
             return Err(Problem::malformed(
                 "wildcards can only be authorized through an order (RFC 8555 section 7.4.1)",
             ));
         }
-        self.check_teams(&names, &terms, signed.account.row.team.as_deref()).await?;
+        self.check_teams(&names, &order_policy, signed.account.row.team.as_deref()).await?;
         self.check_limits(&names, true, signed).await?;
         let now_us = self.now_us();
-        let until_us = after(now_us, terms.directory.order_seconds.max(terms.directory.reuse_seconds));
-        let mut new = self.pending(name, &terms, signed, now_us, until_us)?;
+        let until_us =
+            after(now_us, order_policy.directory.order_seconds.max(order_policy.directory.reuse_seconds));
+        let mut new = self.build_authorization(name, &order_policy, signed, now_us, until_us)?;
         new.reusable_until_us = Some(until_us);
         let body = self.authorization_json(&new, now_us);
         let (url, account) = (self.authorization_url(new.id), new.account);
         let details = json!({ "identifier": new.identifier, "profile": new.profile });
-        let mut event = self.audited(account, "acme_authorization.create", details);
+        let mut event = self.account_audit_event(account, "acme_authorization.create", details);
         event.resource = format!("acme-authorization/{}", new.id);
         self.store
             .write("acme_new_authorization", move |tx| {
@@ -153,16 +154,16 @@ impl Server {
             })
             .await?;
         self.accounts.forget(account);
-        Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
+        Ok(respond::with_header(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
     }
 
     /// Determines the profile whose rules apply, and checks that the account may use it.
-    async fn terms(
+    async fn order_policy(
         &self,
         at: Option<&str>,
         wanted: Option<&str>,
         signed: &AccountRequest,
-    ) -> Result<Terms, Problem> {
+    ) -> Result<OrderPolicy, Problem> {
         let (name, mut directory) = self.directory_options(at)?;
         let mut chosen = name;
         if let Some(wanted) = wanted.filter(|wanted| *wanted != name) {
@@ -194,17 +195,17 @@ impl Server {
                 format!("the profile {chosen:?} requires approval by a person, which ACME does not support");
             return Err(Problem::unauthorized(detail));
         }
-        Ok(Terms { profile, directory })
+        Ok(OrderPolicy { profile, directory })
     }
 
     /// Returns the requested names without duplicates if all are allowed, otherwise an error for each name that is not.
     fn names(
         &self,
         wanted: &[RequestedIdentifier],
-        terms: &Terms,
+        order_policy: &OrderPolicy,
         signed: &AccountRequest,
     ) -> Result<Vec<Identifier>, Problem> {
-        let most = self.options.names_max.min(terms.profile.names.max as usize);
+        let most = self.options.names_max.min(order_policy.profile.names.max as usize);
         if wanted.is_empty() || wanted.len() > most {
             return Err(Problem::malformed(format!("give 1 to {most} identifiers")));
         }
@@ -217,9 +218,9 @@ impl Server {
         }
         let refused: Vec<(Identifier, Problem)> = names
             .iter()
-            .filter_map(|name| Some((name.clone(), self.refusal(name, terms, signed)?)))
+            .filter_map(|name| Some((name.clone(), self.refusal(name, order_policy, signed)?)))
             .collect();
-        if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
+        if refused.is_empty() { Ok(names) } else { Err(Problem::combine(refused)) }
     }
 
     /// Returns the rights of an account's orders to names that teams own. If the external key of the account has a team, returns
@@ -237,24 +238,24 @@ impl Server {
     async fn check_teams(
         &self,
         names: &[Identifier],
-        terms: &Terms,
+        order_policy: &OrderPolicy,
         team: Option<&str>,
     ) -> Result<(), Problem> {
         let teams = self.authority.teams();
         let names = names.iter().map(|name| name.general_name());
-        let object = Object::profile(&terms.profile.name).with_names(names);
+        let object = Object::profile(&order_policy.profile.name).with_names(names);
         let ownership = teams.ownership().await.map_err(|error| {
             tracing::error!(%error, "cannot read the teams");
             Problem::internal()
         })?;
         let team = ownership
-            .check_issue(&object, &self.standing(&terms.profile.name, team))
+            .check_issue(&object, &self.standing(&order_policy.profile.name, team))
             .map_err(|crossing| Problem::new(Kind::RejectedIdentifier, crossing.to_string()))?;
         let Some(team) = team else { return Ok(()) };
-        match teams.left(team, self.now_us()).await {
+        match teams.check_quota(team, self.now_us()).await {
             Ok(()) => Ok(()),
             Err(QuotaError::Over(over)) => {
-                Err(limited("certificates for this team today", over.retry_after.as_secs().max(1)))
+                Err(rate_limited("certificates for this team today", over.retry_after.as_secs().max(1)))
             }
             Err(QuotaError::Store(error)) => {
                 tracing::error!(%error, "cannot read the quota of a team");
@@ -263,9 +264,14 @@ impl Server {
         }
     }
 
-    fn refusal(&self, name: &Identifier, terms: &Terms, signed: &AccountRequest) -> Option<Problem> {
+    fn refusal(
+        &self,
+        name: &Identifier,
+        order_policy: &OrderPolicy,
+        signed: &AccountRequest,
+    ) -> Option<Problem> {
         let rejected = |reason: String| Some(Problem::new(Kind::RejectedIdentifier, reason));
-        if let Some(reason) = terms.profile.names.refusal(&name.general_name()) {
+        if let Some(reason) = order_policy.profile.names.refusal(&name.general_name()) {
             return rejected(format!("{name}: {reason}"));
         }
         if let Identifier::Dns(text) = name
@@ -276,7 +282,8 @@ impl Server {
         if let Err(problem) = binding::allows(&signed.account.row.allowed_names, name) {
             return Some(problem);
         }
-        let provable = self.methods(name, &terms.directory) != 0 || terms.directory.trust_authenticated;
+        let provable =
+            self.methods(name, &order_policy.directory) != 0 || order_policy.directory.trust_authenticated;
         if provable {
             None
         } else {
@@ -302,26 +309,26 @@ impl Server {
     }
 
     /// Builds a new authorization: pending, or valid if the directory requires no validation.
-    fn pending(
+    fn build_authorization(
         &self,
         name: &Identifier,
-        terms: &Terms,
+        order_policy: &OrderPolicy,
         signed: &AccountRequest,
         now_us: i64,
         expires_at_us: i64,
     ) -> Result<AcmeAuthorization, Problem> {
-        let mut token = vec![0; TOKEN];
+        let mut token = vec![0; TOKEN_BYTES];
         rand::fill(&mut token).map_err(|_| Problem::internal())?;
-        let trusted = terms.directory.trust_authenticated;
+        let trusted = order_policy.directory.trust_authenticated;
         Ok(AcmeAuthorization {
             id: uuid_at(now_us),
             account: signed.account.row.id,
-            profile: terms.profile.name.clone(),
+            profile: order_policy.profile.name.clone(),
             identifier: name.base().key(),
             wildcard: name.is_wildcard(),
             status: if trusted { AcmeAuthorizationStatus::Valid } else { AcmeAuthorizationStatus::Pending },
             token,
-            methods: if trusted { 0 } else { self.methods(name, &terms.directory) },
+            methods: if trusted { 0 } else { self.methods(name, &order_policy.directory) },
             proof: trusted.then_some(AcmeProof::NotNeeded),
             created_at_us: now_us,
             expires_at_us,
@@ -333,16 +340,18 @@ impl Server {
     }
 
     /// Returns earlier validations that this order may reuse, keyed by identifier and wildcard flag.
-    async fn known(
+    async fn reusable(
         &self,
         names: &[Identifier],
-        terms: &Terms,
+        order_policy: &OrderPolicy,
         signed: &AccountRequest,
         now_us: i64,
     ) -> Result<HashMap<(String, bool), AcmeAuthorization>, Problem> {
         let account = &signed.account.row;
         let preauthorized = account.preauthorized_until_us.is_some_and(|until| until > now_us);
-        if terms.directory.trust_authenticated || (terms.directory.reuse_seconds == 0 && !preauthorized) {
+        if order_policy.directory.trust_authenticated
+            || (order_policy.directory.reuse_seconds == 0 && !preauthorized)
+        {
             return Ok(HashMap::new());
         }
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
@@ -350,11 +359,11 @@ impl Server {
         // Prefer the authorization that expires last. Skip methods that this profile does not allow.
         let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
         for one in found {
-            let taken = super::state::answered(&one).is_some_and(|method| {
-                terms.directory.methods.contains(&method) && one.expires_at_us > now_us
+            let can_reuse = super::state::responded_method(&one).is_some_and(|method| {
+                order_policy.directory.methods.contains(&method) && one.expires_at_us > now_us
             });
             let key = (one.identifier.clone(), one.wildcard);
-            if taken && best.get(&key).is_none_or(|other| other.expires_at_us < one.expires_at_us) {
+            if can_reuse && best.get(&key).is_none_or(|other| other.expires_at_us < one.expires_at_us) {
                 best.insert(key, one);
             }
         }
@@ -369,10 +378,10 @@ impl Server {
     ) -> Result<(), Problem> {
         let account = signed.account.row.id.to_string();
         if !renewal {
-            let (subject, names_text) = names_of(names.iter().map(Identifier::key));
+            let (subject, names_text) = name_set_keys(names.iter().map(Identifier::key));
             self.check_rate_limit(Limited::DuplicateCertificates, &subject, &[&account, &names_text])
                 .await
-                .map_err(|seconds| limited("certificates for exactly this set of names", seconds))?;
+                .map_err(|seconds| rate_limited("certificates for exactly this set of names", seconds))?;
         }
         let mut failing = Vec::new();
         for name in names {
@@ -381,15 +390,15 @@ impl Server {
             if let Err(seconds) =
                 self.check_rate_limit(Limited::FailedValidations, &subject, &[&account, &key]).await
             {
-                failing.push((name.clone(), limited("failed validations of this name", seconds)));
+                failing.push((name.clone(), rate_limited("failed validations of this name", seconds)));
             }
         }
         if !failing.is_empty() {
-            return Err(Problem::several(failing));
+            return Err(Problem::combine(failing));
         }
         self.take(Limited::Orders, &account, &[])
             .await
-            .map_err(|seconds| limited("orders of this account", seconds))
+            .map_err(|seconds| rate_limited("orders of this account", seconds))
     }
 
     /// Returns an order. An order that a crash interrupted is finished first.
@@ -397,20 +406,20 @@ impl Server {
         signed.require_post_as_get()?;
         let (order, authorizations) = self.order_of_account(id, signed).await?;
         let order = self.finish_abandoned_order(order).await;
-        self.show(&order, &authorizations)
+        self.order_response(&order, &authorizations)
     }
 
     /// Builds the response for an order. While the order is processed, it includes `Retry-After`.
-    pub(crate) fn show(
+    pub(crate) fn order_response(
         &self,
         order: &AcmeOrder,
         authorizations: &[AcmeAuthorization],
     ) -> Result<Response<Bytes>, Problem> {
         let now_us = self.now_us();
         let response = respond::json(StatusCode::OK, &self.order_json(order, authorizations, now_us))?;
-        let response = respond::with(response, header::LOCATION, &self.order_url(order));
+        let response = respond::with_header(response, header::LOCATION, &self.order_url(order));
         if OrderState::of(order, authorizations, now_us) == OrderState::Processing {
-            return Ok(respond::with(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
+            return Ok(respond::with_header(response, header::RETRY_AFTER, &POLL_SECONDS.to_string()));
         }
         Ok(response)
     }
@@ -463,7 +472,11 @@ impl Server {
 }
 
 /// Returns the requested notBefore and notAfter in microseconds.
-fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, Option<i64>), Problem> {
+fn dates(
+    wanted: &NewOrder,
+    order_policy: &OrderPolicy,
+    now_us: i64,
+) -> Result<(Option<i64>, Option<i64>), Problem> {
     let read = |text: &Option<String>, name: &str| match text {
         None => Ok(None),
         Some(text) => respond::parse_time(text)
@@ -475,12 +488,12 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
     if not_before.is_none() && not_after.is_none() {
         return Ok((None, None));
     }
-    if !terms.directory.choose_dates {
+    if !order_policy.directory.choose_dates {
         return Err(Problem::malformed(
             "this directory sets the validity period: leave out notBefore and notAfter",
         ));
     }
-    let longest = terms.profile.validity.max_lifetime_seconds().saturating_mul(1_000_000);
+    let longest = order_policy.profile.validity.max_lifetime_seconds().saturating_mul(1_000_000);
     let begin = not_before.unwrap_or(now_us);
     match not_after {
         Some(end) if end <= begin.max(now_us) => {
@@ -495,7 +508,7 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
 }
 
 /// Returns two forms of an order's set of names: a hash as the subject of the duplicate limit, and a readable form for overrides.
-pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
+pub(crate) fn name_set_keys(keys: impl Iterator<Item = String>) -> (String, String) {
     let mut keys: Vec<String> = keys.collect();
     keys.sort();
     let text = keys.join(",");

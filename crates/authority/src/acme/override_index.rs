@@ -16,10 +16,10 @@ const IPV6_PREFIX: u8 = 64;
 
 /// Cache of the overrides. It is filled at the first use and refreshed regularly.
 #[derive(Default)]
-pub(crate) struct Overrides(pub(super) RwLock<Known>);
+pub(crate) struct Overrides(pub(super) RwLock<CachedOverrides>);
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct CachedOverrides {
     pub(super) read_at_us: Option<i64>,
     pub(super) all: Arc<Index>,
 }

@@ -20,7 +20,7 @@ use crate::tables::acme::{
 
 /// Microseconds until the cache of overrides expires. A change by another node takes effect on this node after this time at the
 /// latest.
-const KEPT_US: i64 = 10_000_000;
+const CACHE_LIFETIME_US: i64 = 10_000_000;
 /// Maximum length in bytes of a note or subject.
 const TEXT_MAX: usize = 500;
 
@@ -97,9 +97,9 @@ impl Server {
     async fn overrides(&self) -> Arc<Index> {
         let now_us = self.now_us();
         {
-            let known = self.overrides.0.read();
-            if known.read_at_us.is_some_and(|at| (at..at + KEPT_US).contains(&now_us)) {
-                return known.all.clone();
+            let cached = self.overrides.0.read();
+            if cached.read_at_us.is_some_and(|at| (at..at + CACHE_LIFETIME_US).contains(&now_us)) {
+                return cached.all.clone();
             }
         }
         // While one task reads, the others continue with the cached overrides.

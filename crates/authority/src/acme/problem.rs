@@ -72,7 +72,7 @@ impl Kind {
         (Self::UserActionRequired, "userActionRequired", StatusCode::FORBIDDEN),
     ];
 
-    fn row(self) -> (&'static str, StatusCode) {
+    fn name_and_status(self) -> (&'static str, StatusCode) {
         Self::ALL
             .iter()
             .find(|(kind, _, _)| *kind == self)
@@ -128,7 +128,7 @@ impl Problem {
         Self {
             kind,
             detail,
-            status: kind.row().1,
+            status: kind.name_and_status().1,
             subproblems: Vec::new(),
             identifier: None,
             retry_after: None,
@@ -191,7 +191,7 @@ impl Problem {
     }
 
     /// Combines problems: a single one is returned unchanged, several become subproblems of a `compound` problem.
-    pub(crate) fn several(mut problems: Vec<(Identifier, Self)>) -> Self {
+    pub(crate) fn combine(mut problems: Vec<(Identifier, Self)>) -> Self {
         if problems.len() == 1 {
             let (identifier, mut only) = problems.remove(0);
             only.identifier = Some(identifier);
@@ -212,7 +212,7 @@ impl Problem {
 
     fn document(&self) -> Document {
         Document {
-            kind: format!("{PREFIX}{}", self.kind.row().0),
+            kind: format!("{PREFIX}{}", self.kind.name_and_status().0),
             detail: self.detail.clone(),
             status: self.status.as_u16(),
             identifier: self.identifier.clone(),
@@ -284,18 +284,18 @@ impl From<JwsError> for Problem {
 
 impl From<store::StoreError> for Problem {
     fn from(error: store::StoreError) -> Self {
-        unread(&error)
+        read_failed(&error)
     }
 }
 
 /// Returns a temporary error after a failed database read.
-pub(super) fn unread(error: &store::StoreError) -> Problem {
+pub(super) fn read_failed(error: &store::StoreError) -> Problem {
     tracing::error!(%error, "the database is unavailable");
     if error.is_transient() { Problem::busy() } else { Problem::internal() }
 }
 
 /// Returns the error for an exceeded rate limit, with the number of seconds to wait.
-pub(super) fn limited(what: &str, seconds: u64) -> Problem {
+pub(super) fn rate_limited(what: &str, seconds: u64) -> Problem {
     Problem::new(Kind::RateLimited, format!("too many {what}; try again in {seconds} s")).retry_after(seconds)
 }
 
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn problem_kinds_round_trip_through_their_type_uri() {
         for (kind, name, status) in Kind::ALL {
-            assert_eq!(kind.row(), (name, status));
+            assert_eq!(kind.name_and_status(), (name, status));
             assert_eq!(Kind::named(&format!("{PREFIX}{name}")), Some(kind));
         }
     }
@@ -315,9 +315,9 @@ mod tests {
     fn several_problems_become_one_compound_document() {
         let name = |name: &str| Identifier::dns(name).unwrap();
         let refused = |kind| Problem::new(kind, "no");
-        let one = Problem::several(vec![(name("a.example"), refused(Kind::Caa))]);
+        let one = Problem::combine(vec![(name("a.example"), refused(Kind::Caa))]);
         assert_eq!(one.json()["identifier"]["value"], "a.example");
-        let both = Problem::several(vec![
+        let both = Problem::combine(vec![
             (name("a.example"), refused(Kind::Caa)),
             (name("b.example"), refused(Kind::RejectedIdentifier)),
         ]);

@@ -13,7 +13,7 @@ pub(super) const WAITING_MAX: usize = 4_096;
 /// Queue of the validations that wait for this node.
 pub(crate) struct ValidationQueue {
     pub(super) queue: mpsc::Sender<AcmeAuthorization>,
-    pub(super) waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
+    pub(super) receiver: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
     pub(super) stopped: AtomicBool,
     pub(super) running: AtomicU64,
     pub(super) proven: AtomicU64,
@@ -22,10 +22,10 @@ pub(crate) struct ValidationQueue {
 
 impl Default for ValidationQueue {
     fn default() -> Self {
-        let (queue, waiting) = mpsc::channel(WAITING_MAX);
+        let (queue, receiver) = mpsc::channel(WAITING_MAX);
         Self {
             queue,
-            waiting: Mutex::new(Some(waiting)),
+            receiver: Mutex::new(Some(receiver)),
             stopped: AtomicBool::new(false),
             running: AtomicU64::new(0),
             proven: AtomicU64::new(0),
@@ -38,8 +38,8 @@ impl Default for ValidationQueue {
 pub(crate) struct Slot<'w>(mpsc::Permit<'w, AcmeAuthorization>);
 
 impl Slot<'_> {
-    pub(crate) fn send(self, answered: AcmeAuthorization) {
-        self.0.send(answered);
+    pub(crate) fn send(self, authorization: AcmeAuthorization) {
+        self.0.send(authorization);
     }
 }
 

@@ -18,7 +18,7 @@ const BATCH_MAX: usize = 128;
 /// Capacity of each queue of lookups. When a queue is full, callers wait for a slot.
 const WAITING_MAX: usize = 4_096;
 /// Maximum number of concurrent statements per queue.
-const AT_ONCE: usize = 2;
+const CONCURRENCY_MAX: usize = 2;
 
 /// An order, and its authorizations if the order is pending.
 pub(crate) type FoundOrder = (AcmeOrder, Vec<AcmeAuthorization>);
@@ -47,8 +47,8 @@ impl Reads {
             }),
             keys: reader(store, "acme-read-keys", |store, keys| {
                 async move {
-                    let taken = tables::Acme::of(&store).thumbprints_in_use(&keys).await?;
-                    Ok(taken.into_iter().map(|key| (key, ())).collect())
+                    let used = tables::Acme::of(&store).thumbprints_in_use(&keys).await?;
+                    Ok(used.into_iter().map(|key| (key, ())).collect())
                 }
                 .boxed()
             }),
@@ -74,7 +74,7 @@ async fn read<K: Send + 'static, V: Send + 'static>(
     key: K,
 ) -> Result<Option<V>, Problem> {
     let answer = reader.submit(key).await.map_err(|_| Problem::busy())?;
-    answer.map_err(|error| super::problem::unread(&error))
+    answer.map_err(|error| super::problem::read_failed(&error))
 }
 
 type Read<K, V> = fn(Store, Vec<K>) -> BoxFuture<'static, Result<HashMap<K, V>, StoreError>>;
@@ -85,7 +85,7 @@ where
     V: Clone + Send + Sync + 'static,
 {
     let store = store.clone();
-    let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
+    let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: CONCURRENCY_MAX };
     Batcher::new(name, options, move |keys: Vec<K>| {
         let store = store.clone();
         async move {

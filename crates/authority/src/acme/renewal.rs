@@ -38,7 +38,7 @@ impl Server {
             Problem::malformed("no certificate with this identifier was issued by this server")
                 .status(StatusCode::NOT_FOUND)
         };
-        let record = self.named(id).await?.ok_or_else(unknown)?;
+        let record = self.find_issued(id).await?.ok_or_else(unknown)?;
         let (begin, end) = (record.not_before_us / 1_000_000, record.not_after_us / 1_000_000);
         let revoked = record.revocation.filter(|facts| facts.reason != Reason::RemoveFromCrl);
         let (start, stop) = match revoked {
@@ -64,11 +64,11 @@ impl Server {
         let time = |seconds: i64| respond::time(seconds.saturating_mul(1_000_000));
         let body = json!({ "suggestedWindow": { "start": time(start), "end": time(stop) } });
         let response = respond::json(StatusCode::OK, &body)?;
-        Ok(respond::with(response, header::RETRY_AFTER, &retry.to_string()))
+        Ok(respond::with_header(response, header::RETRY_AFTER, &retry.to_string()))
     }
 
     /// Returns the certificate with an identifier as in RFC 9773 section 4.1: key identifier and serial number.
-    async fn named(&self, id: &str) -> Result<Option<IssuedRecord>, Problem> {
+    async fn find_issued(&self, id: &str) -> Result<Option<IssuedRecord>, Problem> {
         let bad = || {
             Problem::malformed(
                 "the certificate identifier must be the key identifier, a dot and the serial number, both in base64url (RFC 9773)",
@@ -78,7 +78,7 @@ impl Server {
         let key = URL_SAFE_NO_PAD.decode(key).map_err(|_| bad())?;
         let serial = SerialNumber::from_content(&URL_SAFE_NO_PAD.decode(serial).map_err(|_| bad())?);
         let cas = self.authority.cas().await.map_err(|error| match error {
-            CaError::Store(error) => super::problem::unread(&error),
+            CaError::Store(error) => super::problem::read_failed(&error),
             _ => Problem::internal(),
         })?;
         for ca in cas.iter().filter(|ca| ca.key_identifier() == key) {
@@ -98,7 +98,7 @@ impl Server {
         names: &[Identifier],
         signed: &AccountRequest,
     ) -> Result<(), Problem> {
-        let record = self.named(id).await?;
+        let record = self.find_issued(id).await?;
         let record = record
             .ok_or_else(|| Problem::malformed("replaces: this server did not issue such a certificate"))?;
         if record.requester != signed.account.actor() {

@@ -34,7 +34,7 @@ pub(crate) struct KeyRequest {
 
 /// A verified request, signed by an account or with the key in its header.
 #[derive(Debug)]
-pub(crate) enum Of {
+pub(crate) enum VerifiedRequest {
     Account(AccountRequest),
     Key(KeyRequest),
 }
@@ -70,7 +70,7 @@ impl KeyRequest {
     }
 }
 
-impl Of {
+impl VerifiedRequest {
     /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         match self {
@@ -92,8 +92,8 @@ impl Server {
         request: &Request<Bytes>,
     ) -> Result<AccountRequest, Problem> {
         match self.signed(request).await? {
-            Of::Account(signed) => Ok(signed),
-            Of::Key(_) => {
+            VerifiedRequest::Account(signed) => Ok(signed),
+            VerifiedRequest::Key(_) => {
                 Err(Problem::malformed("this request must identify an account (kid), not carry a key (jwk)"))
             }
         }
@@ -102,15 +102,15 @@ impl Server {
     /// Verifies a request that is signed with the key in its header.
     pub(crate) async fn verify_key_request(&self, request: &Request<Bytes>) -> Result<KeyRequest, Problem> {
         match self.signed(request).await? {
-            Of::Key(signed) => Ok(signed),
-            Of::Account(_) => Err(Problem::malformed(
+            VerifiedRequest::Key(signed) => Ok(signed),
+            VerifiedRequest::Account(_) => Err(Problem::malformed(
                 "this request must carry the key (jwk), not identify an account (kid)",
             )),
         }
     }
 
     /// Verifies a request that is signed by an account or with the key in its header.
-    pub(crate) async fn signed(&self, request: &Request<Bytes>) -> Result<Of, Problem> {
+    pub(crate) async fn signed(&self, request: &Request<Bytes>) -> Result<VerifiedRequest, Problem> {
         check_media_type(request)?;
         if request.body().len() > REQUEST_MAX {
             let detail = format!("the request is longer than {REQUEST_MAX} bytes");
@@ -138,12 +138,17 @@ impl Server {
         match signer {
             Signer::Kid(kid) => {
                 let (account, account_url) = (self.account_of(&jws, kid).await?, kid.clone());
-                Ok(Of::Account(AccountRequest { account, account_url, url: jws.url, payload: jws.payload }))
+                Ok(VerifiedRequest::Account(AccountRequest {
+                    account,
+                    account_url,
+                    url: jws.url,
+                    payload: jws.payload,
+                }))
             }
             Signer::Key(key) => {
                 jws.verify(key)?;
                 let Signer::Key(key) = jws.signer else { return Err(Problem::internal()) };
-                Ok(Of::Key(KeyRequest { key: *key, url: jws.url, payload: jws.payload }))
+                Ok(VerifiedRequest::Key(KeyRequest { key: *key, url: jws.url, payload: jws.payload }))
             }
         }
     }
@@ -160,7 +165,7 @@ impl Server {
         let mut account = self.accounts.get(&self.store, id).await.map_err(missing)?;
         if jws.verify(&account.key) == Err(JwsError::BadSignature) {
             // Another node may have changed the account key recently, so the cached key may be old.
-            account = self.accounts.again(&self.store, id).await.map_err(missing)?;
+            account = self.accounts.reload(&self.store, id).await.map_err(missing)?;
         }
         jws.verify(&account.key)?;
         account.check()?;

@@ -27,7 +27,7 @@ pub(crate) fn empty(status: StatusCode) -> Response<Bytes> {
 }
 
 /// Adds a header field; an invalid value is omitted.
-pub(crate) fn with(mut response: Response<Bytes>, name: HeaderName, value: &str) -> Response<Bytes> {
+pub(crate) fn with_header(mut response: Response<Bytes>, name: HeaderName, value: &str) -> Response<Bytes> {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().append(name, value);
     }
@@ -36,7 +36,7 @@ pub(crate) fn with(mut response: Response<Bytes>, name: HeaderName, value: &str)
 
 /// Adds a link relation (RFC 8288).
 pub(crate) fn with_link(response: Response<Bytes>, url: &str, relation: &str) -> Response<Bytes> {
-    with(response, header::LINK, &format!("<{url}>;rel=\"{relation}\""))
+    with_header(response, header::LINK, &format!("<{url}>;rel=\"{relation}\""))
 }
 
 /// Formats a time for ACME objects (RFC 3339), in whole seconds.

@@ -12,7 +12,7 @@ use x509::crl::Reason;
 
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
-use super::request::{AccountRequest, KeyRequest, Of};
+use super::request::{AccountRequest, KeyRequest, VerifiedRequest};
 use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::revoke::Selection;
@@ -49,8 +49,10 @@ impl Server {
             || Problem::malformed("this server did not issue this certificate").status(StatusCode::NOT_FOUND);
         let record = record.ok_or_else(unknown)?;
         let actor = match &signed {
-            Of::Account(signed) => self.authorize_by_account(signed, &certificate, &record).await?,
-            Of::Key(signed) => by_key(signed, &certificate, &record)?,
+            VerifiedRequest::Account(signed) => {
+                self.authorize_by_account(signed, &certificate, &record).await?
+            }
+            VerifiedRequest::Key(signed) => authorize_by_key(signed, &certificate, &record)?,
         };
         let reason = reason(wanted.reason)?;
         if record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl) {
@@ -64,7 +66,7 @@ impl Server {
             .revoke(Selection::Id(record.id), reason, None, &actor)
             .await
             .map_err(|error| failed(&error))?;
-        if reason == Reason::KeyCompromise && matches!(signed, Of::Key(_)) {
+        if reason == Reason::KeyCompromise && matches!(signed, VerifiedRequest::Key(_)) {
             // The signer has the private key, so all certificates with this key are compromised.
             let key = certificate.public_key.spki_sha256;
             self.authority.block_key(key, &actor).await.map_err(|error| failed(&error))?;
@@ -93,7 +95,11 @@ impl Server {
     }
 }
 
-fn by_key(signed: &KeyRequest, certificate: &Certificate, record: &IssuedRecord) -> Result<String, Problem> {
+fn authorize_by_key(
+    signed: &KeyRequest,
+    certificate: &Certificate,
+    record: &IssuedRecord,
+) -> Result<String, Problem> {
     if *certificate.public_key.spki != *signed.key.spki() {
         return Err(Problem::unauthorized("the request is not signed with the certificate's key"));
     }

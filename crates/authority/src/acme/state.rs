@@ -96,7 +96,7 @@ pub(crate) fn token(row: &AcmeAuthorization) -> String {
 
 /// Returns the method of the challenge to which the client responded; `None` if there was no response or no validation was
 /// required.
-pub(crate) fn answered(row: &AcmeAuthorization) -> Option<Method> {
+pub(crate) fn responded_method(row: &AcmeAuthorization) -> Option<Method> {
     match row.proof {
         Some(AcmeProof::Challenge(method)) => Some(method),
         Some(AcmeProof::NotNeeded) | None => None,
@@ -148,11 +148,11 @@ impl Server {
     /// that was used.
     pub(crate) fn authorization_json(&self, row: &AcmeAuthorization, now_us: i64) -> Value {
         let state = AuthorizationState::of(row, now_us);
-        let answered = answered(row);
+        let responded_method = responded_method(row);
         let shown = Method::methods_in_bits(row.methods).filter(|method| match state {
             AuthorizationState::Pending => true,
-            AuthorizationState::Valid | AuthorizationState::Invalid => answered == Some(*method),
-            _ => answered.is_none_or(|answered| answered == *method),
+            AuthorizationState::Valid | AuthorizationState::Invalid => responded_method == Some(*method),
+            _ => responded_method.is_none_or(|responded_method| responded_method == *method),
         });
         let challenges: Vec<Value> = shown.map(|method| self.challenge_json(row, method, now_us)).collect();
         let mut object = Map::new();
@@ -166,7 +166,7 @@ impl Server {
 
     /// Returns the JSON object of a challenge.
     pub(crate) fn challenge_json(&self, row: &AcmeAuthorization, method: Method, now_us: i64) -> Value {
-        let own = answered(row) == Some(method);
+        let own = responded_method(row) == Some(method);
         let status = match AuthorizationState::of(row, now_us) {
             AuthorizationState::Pending if own => ChallengeState::Processing,
             AuthorizationState::Valid if own => ChallengeState::Valid,
@@ -225,7 +225,7 @@ pub(super) fn order_error(
             Problem::malformed("the order or one of its authorizations has ended; create a new order").json(),
         );
     }
-    Some(Problem::several(failed).json())
+    Some(Problem::combine(failed).json())
 }
 
 #[cfg(test)]

@@ -21,27 +21,27 @@ use super::limits::Kind as Limited;
 use super::orders::{after, uuid_at};
 use super::problem::Problem;
 use super::queue::WAITING_MAX;
-use super::state::{answered, token};
-use super::validate::{Failure, Proven, Question};
+use super::state::{responded_method, token};
+use super::validate::{Failure, Proven, ValidationRequest};
 use super::writes::FinishedValidation;
 use super::{Acme, Server};
 use crate::tables;
 use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidationResult};
 
 /// Maximum number of attempts of a validation.
-const TRIES: u32 = 3;
+const ATTEMPTS_MAX: u32 = 3;
 /// Maximum number of earlier account keys that `dns-persist-01` accepts.
 const EARLIER_KEYS_MAX: usize = 20;
 /// Interval between searches for expired claims.
-const SWEEP: Duration = Duration::from_secs(3);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3);
 /// Maximum number of expired claims to take over in one search.
 const SWEEP_ROWS: usize = 256;
 /// Interval between deletions of expired rows.
-const TIDY: Duration = Duration::from_secs(60);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of rows to delete in one transaction.
-const TIDY_ROWS: usize = 1_000;
+const CLEANUP_ROWS: usize = 1_000;
 /// Maximum transactions of one clean-up.
-const TIDY_BATCHES: usize = 100;
+const CLEANUP_BATCHES_MAX: usize = 100;
 /// Extra time in microseconds of a validation claim, in addition to the attempts and delays.
 const SLACK_US: i64 = 15_000_000;
 
@@ -96,7 +96,7 @@ pub struct Figures {
     /// Number of failed validations since startup.
     pub validations_failed: u64,
     /// Number of clients and names that rate limits track.
-    pub limits_kept: u64,
+    pub limits_tracked: u64,
 }
 
 impl Acme {
@@ -104,22 +104,22 @@ impl Acme {
     /// unfinished work. Only one call processes the queue; a concurrent second call only takes over claims.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let inner = &self.0;
-        let mut queue = inner.queue.waiting.lock().take();
-        let room = Arc::new(Semaphore::new(inner.options.validation.concurrency));
+        let mut queue = inner.queue.receiver.lock().take();
+        let permits = Arc::new(Semaphore::new(inner.options.validation.concurrency));
         if queue.is_some() {
             inner.queue.stopped.store(false, Ordering::SeqCst);
         }
         let mut tasks = Tasks::default();
-        let mut sweep = tokio::time::interval(SWEEP);
-        let mut tidy = tokio::time::interval(TIDY);
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        let mut clean_up = tokio::time::interval(CLEANUP_INTERVAL);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        clean_up.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut first = true;
         tokio::pin!(stop);
         loop {
             tasks.reap();
             let next = async {
-                match (&mut queue, room.clone().acquire_owned().await) {
+                match (&mut queue, permits.clone().acquire_owned().await) {
                     (Some(queue), Ok(place)) => queue.recv().await.map(|row| (row, place)),
                     _ => std::future::pending().await,
                 }
@@ -130,15 +130,15 @@ impl Acme {
                     let inner = inner.clone();
                     let guard = telemetry::tasks::guard("acme-validation");
                     tasks.spawn(validation(&row), async move {
-                        let (_guard, _place) = (guard, place);
+                        let (_guard, _permit) = (guard, place);
                         inner.validate(row).await;
                     });
                 },
                 _ = sweep.tick() => {
-                    self.sweep(first, &room, &mut tasks).await;
+                    self.sweep(first, &permits, &mut tasks).await;
                     first = false;
                 }
-                _ = tidy.tick() => inner.tidy().await,
+                _ = clean_up.tick() => inner.clean_up().await,
             }
         }
         let mut claims = tasks.stop().await;
@@ -147,7 +147,7 @@ impl Acme {
             claims.extend(std::iter::from_fn(|| queue.try_recv().ok()).map(|row| validation(&row)));
         }
         inner.release(claims).await;
-        *inner.queue.waiting.lock() = queue;
+        *inner.queue.receiver.lock() = queue;
     }
 
     /// Returns the counters and queue lengths of the ACME server on this node.
@@ -159,27 +159,27 @@ impl Acme {
             validations_running: queue.running.load(Ordering::Relaxed),
             validations_proven: queue.proven.load(Ordering::Relaxed),
             validations_failed: queue.failed.load(Ordering::Relaxed),
-            limits_kept: self.0.limiter.len() as u64,
+            limits_tracked: self.0.limiter.len() as u64,
         }
     }
 
     /// Takes over work with expired claims. On SQLite the first sweep takes over everything, because no other node exists.
-    async fn sweep(&self, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
+    async fn sweep(&self, first: bool, permits: &Arc<Semaphore>, tasks: &mut Tasks) {
         let server = &self.0;
         let now_us = server.now_us();
         let lapsed = if first && !server.store.is_postgres() { i64::MAX } else { now_us };
         let until = now_us + server.claim_duration_us();
         // Take over only as many validations as can start now. If they waited for a permit, their claims could expire before they
         // start.
-        let free = room.available_permits().min(SWEEP_ROWS);
+        let free = permits.available_permits().min(SWEEP_ROWS);
         match tables::Acme::of(&server.store).claim_validations(lapsed, until, free).await {
             Ok(ids) => {
                 for id in ids {
-                    let (inner, room) = (Shared::clone(server), room.clone());
+                    let (inner, permits) = (Shared::clone(server), permits.clone());
                     let guard = telemetry::tasks::guard("acme-validation");
                     tasks.spawn(Claim::Validation(id, until), async move {
                         let _guard = guard;
-                        let Ok(_place) = room.acquire_owned().await else { return };
+                        let Ok(_permit) = permits.acquire_owned().await else { return };
                         match tables::Acme::of(&inner.store).authorization(id).await {
                             Ok(Some(row)) if row.status == AcmeAuthorizationStatus::Pending => {
                                 inner.validate(row).await;
@@ -242,13 +242,13 @@ impl Server {
     /// Returns the time in microseconds that this node may take for a validation before another node takes over.
     pub(crate) fn claim_duration_us(&self) -> i64 {
         let options = &self.options.validation;
-        let tries = u64::from(TRIES) * options.try_milliseconds + 4 * options.pause_milliseconds;
+        let tries = u64::from(ATTEMPTS_MAX) * options.try_milliseconds + 4 * options.pause_milliseconds;
         i64::try_from(tries).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_add(SLACK_US)
     }
 
     /// Deletes old orders and authorizations in limited batches: rows whose longest possible lifetime plus `keep_ended_seconds` has
     /// passed since their creation.
-    async fn tidy(&self) {
+    async fn clean_up(&self) {
         let directories = self.options.directories.values().chain(&self.options.other_profiles);
         let default = super::DirectoryOptions::default();
         let lives = directories.chain([&default]).map(|one| (one.order_seconds, one.reuse_seconds));
@@ -256,12 +256,13 @@ impl Server {
         let keep = self.options.keep_ended_seconds;
         let before = |seconds: u64| lowest_uuid_at(2 * self.now_us() - after(self.now_us(), seconds));
         let (old_orders, old_proofs) = (before(orders + keep), before(orders + reuse + keep));
-        for batch in 0..TIDY_BATCHES {
+        for batch in 0..CLEANUP_BATCHES_MAX {
             let deleted = async {
                 let orders =
-                    tables::Acme::of(&self.store).delete_orders_before(old_orders, TIDY_ROWS).await?;
-                let proofs =
-                    tables::Acme::of(&self.store).delete_authorizations_before(old_proofs, TIDY_ROWS).await?;
+                    tables::Acme::of(&self.store).delete_orders_before(old_orders, CLEANUP_ROWS).await?;
+                let proofs = tables::Acme::of(&self.store)
+                    .delete_authorizations_before(old_proofs, CLEANUP_ROWS)
+                    .await?;
                 Ok::<u64, store::StoreError>(orders + proofs)
             };
             match deleted.await {
@@ -301,7 +302,7 @@ impl Server {
 
     /// Returns the input of a validation. `Err(Some)` is the reason for which the validation fails; `Err(None)` is a temporary
     /// error.
-    async fn question(&self, row: &AcmeAuthorization) -> Result<Question, Option<Problem>> {
+    async fn question(&self, row: &AcmeAuthorization) -> Result<ValidationRequest, Option<Problem>> {
         let account = match self.accounts.get(&self.store, row.account).await {
             Ok(account) => account,
             Err(Missing::Unknown) => return Err(Some(Problem::unauthorized("the account no longer exists"))),
@@ -309,7 +310,7 @@ impl Server {
         };
         account.check().map_err(Some)?;
         let account = &account.row;
-        let method = answered(row);
+        let method = responded_method(row);
         let mut thumbprints = vec![account.thumbprint];
         if method == Some(super::Method::DnsPersist01) {
             let earlier = tables::Acme::of(&self.store).earlier_keys(account.id, EARLIER_KEYS_MAX).await;
@@ -322,7 +323,7 @@ impl Server {
             use base64::Engine as _;
             base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(thumbprint)
         };
-        Ok(Question {
+        Ok(ValidationRequest {
             identifier: Identifier::from_key(&row.identifier).ok_or_else(|| Some(Problem::internal()))?,
             wildcard: row.wildcard,
             method,
@@ -332,12 +333,12 @@ impl Server {
         })
     }
 
-    async fn tries(&self, question: &Question) -> Result<Proven, Failure> {
+    async fn tries(&self, question: &ValidationRequest) -> Result<Proven, Failure> {
         let mut pause = self.options.validation.pause();
         let mut last = self.validator.prove(question, self.now_us()).await;
-        for _ in 1..TRIES {
+        for _ in 1..ATTEMPTS_MAX {
             match &last {
-                Err(failure) if failure.passing => {}
+                Err(failure) if failure.transient => {}
                 _ => break,
             }
             tokio::time::sleep(pause).await;
@@ -349,7 +350,7 @@ impl Server {
 
     fn outcome(&self, row: &AcmeAuthorization, outcome: Result<Proven, Problem>) -> FinishedValidation {
         let at_us = self.now_us();
-        let method = answered(row).map_or("", super::Method::name);
+        let method = responded_method(row).map_or("", super::Method::name);
         let mut details = json!({ "identifier": row.identifier, "wildcard": row.wildcard, "method": method });
         let mut validated = AcmeValidationResult {
             id: row.id,
@@ -387,9 +388,9 @@ impl Server {
 
 /// Returns the smallest UUIDv7 of a time.
 fn lowest_uuid_at(us: i64) -> Uuid {
-    let mut octets = *uuid_at(us.max(0)).as_bytes();
-    octets[6..].fill(0);
-    Uuid::from_bytes(octets)
+    let mut bytes = *uuid_at(us.max(0)).as_bytes();
+    bytes[6..].fill(0);
+    Uuid::from_bytes(bytes)
 }
 
 #[cfg(test)]

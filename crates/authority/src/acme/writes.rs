@@ -42,12 +42,12 @@ type Outcome = Result<bool, WriteFailure>;
 /// A failed database write, whose error was logged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteFailure {
-    passing: bool,
+    transient: bool,
 }
 
 impl From<WriteFailure> for Problem {
     fn from(error: WriteFailure) -> Self {
-        if error.passing { Self::busy() } else { Self::internal() }
+        if error.transient { Self::busy() } else { Self::internal() }
     }
 }
 
@@ -102,7 +102,7 @@ impl WriteBatchers {
 }
 
 async fn submit<I: Send + 'static>(batcher: &Batcher<I, Outcome>, item: I) -> Outcome {
-    batcher.submit(item).await.unwrap_or(Err(WriteFailure { passing: true }))
+    batcher.submit(item).await.unwrap_or(Err(WriteFailure { transient: true }))
 }
 
 type Write<I> = for<'t> fn(&'t mut Tx, &'t [I]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>>;
@@ -129,8 +129,8 @@ fn batcher<I: Send + Sync + 'static>(
                 }
                 Err(error) => {
                     tracing::error!(%error, batch = name, items = items.len(), "not stored");
-                    let passing = error.is_transient();
-                    items.iter().map(|_| Err(WriteFailure { passing })).collect()
+                    let transient = error.is_transient();
+                    items.iter().map(|_| Err(WriteFailure { transient })).collect()
                 }
             }
         }

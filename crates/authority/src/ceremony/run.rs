@@ -15,7 +15,7 @@ use super::transcript::{CertificateFacts, FORMAT, Kind, SignedFacts, Transcript}
 use super::verify::read_bounded;
 use super::{CRL_FILE, KEY_FILE, ROOT_FILE, SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
 use crate::tree::{
-    BadCa, Body, Dates, Issuer, NewCa, NewCaError, Points, certify, check_name, path_length_below,
+    BadCa, Body, Dates, Issuer, NewCa, NewCaError, PublicationUrls, certify, check_name, path_length_below,
 };
 
 /// Minimum length of a passphrase in characters.
@@ -330,7 +330,7 @@ impl Session<'_> {
         made: &mut SignedOutput,
     ) -> Result<(), CeremonyError> {
         let one = |url: &Option<String>| url.iter().cloned().collect();
-        let points = Points {
+        let points = PublicationUrls {
             crl: one(&published.crl_url),
             ocsp: one(&published.ocsp_url),
             issuer: one(&published.issuer_url),

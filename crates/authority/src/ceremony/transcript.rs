@@ -111,11 +111,11 @@ impl CertificateFacts {
 
     fn show(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "  File:         {}", self.file)?;
-        writeln!(out, "  Subject:      {}", shown(&self.subject))?;
+        writeln!(out, "  Subject:      {}", escape_line_breaks(&self.subject))?;
         writeln!(out, "  Serial:       {}", self.serial)?;
-        writeln!(out, "  Key:          {}", shown(&self.key_algorithm))?;
-        writeln!(out, "  Valid from:   {}", shown(&self.not_before))?;
-        writeln!(out, "  Valid until:  {}", shown(&self.not_after))?;
+        writeln!(out, "  Key:          {}", escape_line_breaks(&self.key_algorithm))?;
+        writeln!(out, "  Valid from:   {}", escape_line_breaks(&self.not_before))?;
+        writeln!(out, "  Valid until:  {}", escape_line_breaks(&self.not_after))?;
         writeln!(out, "  SHA-256:      {}", self.fingerprint)?;
         writeln!(out, "  Key SHA-256:  {}", self.spki_sha256)
     }
@@ -137,15 +137,15 @@ impl Transcript {
             Kind::Sign => "Ceremony: sign with a root certification authority",
         };
         writeln!(out, "{title}\n{}\n", "=".repeat(title.len()))?;
-        writeln!(out, "Program:   {}", shown(&self.tool))?;
-        writeln!(out, "Began:     {}", shown(&self.began))?;
-        writeln!(out, "Ended:     {}", shown(&self.ended))?;
+        writeln!(out, "Program:   {}", escape_line_breaks(&self.tool))?;
+        writeln!(out, "Began:     {}", escape_line_breaks(&self.began))?;
+        writeln!(out, "Ended:     {}", escape_line_breaks(&self.ended))?;
         for operator in &self.operators {
-            writeln!(out, "Operator:  {}", shown(operator))?;
+            writeln!(out, "Operator:  {}", escape_line_breaks(operator))?;
         }
         for (name, text) in [("Place:     ", &self.location), ("Notes:     ", &self.notes)] {
             if let Some(text) = text {
-                writeln!(out, "{name}{}", shown(text))?;
+                writeln!(out, "{name}{}", escape_line_breaks(text))?;
             }
         }
         writeln!(out, "\nRoot")?;
@@ -165,17 +165,17 @@ impl Transcript {
         writeln!(
             out,
             "\ntranscript.json is signed by the root ({}). The signature is in transcript.sig.",
-            shown(&self.signature_algorithm)
+            escape_line_breaks(&self.signature_algorithm)
         )?;
         writeln!(out, "\nHandwritten signatures")?;
         for operator in &self.operators {
-            writeln!(out, "\n  ______________________________  {}", shown(operator))?;
+            writeln!(out, "\n  ______________________________  {}", escape_line_breaks(operator))?;
         }
         Ok(())
     }
 }
 
 /// Formats text so that its line breaks cannot imitate lines of the transcript.
-fn shown(text: &str) -> String {
+fn escape_line_breaks(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

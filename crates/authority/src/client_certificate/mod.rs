@@ -16,7 +16,7 @@ use x509::{Certificate, Fingerprint, UnixTime};
 
 pub use error::ClientCertificateError;
 pub use presented::PresentedChain;
-use statuses::Standing;
+use statuses::RevocationStatus;
 pub(crate) use statuses::StatusCache;
 
 use crate::issue::IssuedRef;
@@ -188,24 +188,24 @@ impl ClientCertificates {
         certificate: &Certificate,
         depth: Depth,
     ) -> Result<Option<Arc<str>>, ClientCertificateError> {
-        let standing = match &self.authority {
-            None => Standing::IssuedElsewhere,
+        let revocation_status = match &self.authority {
+            None => RevocationStatus::IssuedElsewhere,
             Some(authority) => {
                 let (authority, fingerprint) = (authority.clone(), certificate.fingerprint);
-                let look = move || async move { authority.standing(fingerprint).await };
-                self.statuses.standing(fingerprint, look).await?
+                let look = move || async move { authority.revocation_status(fingerprint).await };
+                self.statuses.revocation_status(fingerprint, look).await?
             }
         };
         let verdict = self.statuses.crls().verdict(certificate);
-        match (standing, verdict) {
-            (Standing::Revoked, _) | (_, CrlVerdict::Revoked) => Err(ClientCertificateError::Revoked),
-            (Standing::Good(profile), _) => Ok(Some(profile)),
-            (Standing::IssuedElsewhere, CrlVerdict::NoList)
+        match (revocation_status, verdict) {
+            (RevocationStatus::Revoked, _) | (_, CrlVerdict::Revoked) => Err(ClientCertificateError::Revoked),
+            (RevocationStatus::Good(profile), _) => Ok(Some(profile)),
+            (RevocationStatus::IssuedElsewhere, CrlVerdict::NoList)
                 if depth == Depth::Leaf && !self.statuses.crls().is_empty() =>
             {
                 Err(ClientCertificateError::NoCrl(certificate.issuer.text.clone()))
             }
-            (Standing::IssuedElsewhere, _) => Ok(None),
+            (RevocationStatus::IssuedElsewhere, _) => Ok(None),
         }
     }
 }
@@ -231,13 +231,13 @@ impl fmt::Debug for ClientCertificates {
 }
 
 impl Authority {
-    async fn standing(&self, fingerprint: Fingerprint) -> Result<Standing, StoreError> {
+    async fn revocation_status(&self, fingerprint: Fingerprint) -> Result<RevocationStatus, StoreError> {
         let record = self.issued(&IssuedRef::Fingerprint(fingerprint)).await?;
         let now_us = self.clock().now_us();
         Ok(match record.map(|record| (status_of(&record, now_us), record.profile)) {
-            Some((CertificateStatus::Revoked { .. }, _)) => Standing::Revoked,
-            Some((_, profile)) => Standing::Good(profile.into()),
-            None => Standing::IssuedElsewhere,
+            Some((CertificateStatus::Revoked { .. }, _)) => RevocationStatus::Revoked,
+            Some((_, profile)) => RevocationStatus::Good(profile.into()),
+            None => RevocationStatus::IssuedElsewhere,
         })
     }
 

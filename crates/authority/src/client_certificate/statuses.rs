@@ -17,22 +17,22 @@ use super::error::ClientCertificateError;
 const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of cached statuses, a few hundred bytes each.
-const REMEMBERED_MAX: u64 = 16_384;
+const CACHED_MAX: u64 = 16_384;
 
 /// The status of a certificate that this server issued.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum RevocationStatus {
     /// Issued by this server with this profile, and not revoked.
     Good(Arc<str>),
     Revoked,
     IssuedElsewhere,
 }
 
-type Remembered = Cache<(u64, Fingerprint), Standing, ClientCertificateError>;
+type CachedStatuses = Cache<(u64, Fingerprint), RevocationStatus, ClientCertificateError>;
 
 /// The cache of statuses of client certificates, and the CRLs of other CAs.
 pub(crate) struct StatusCache {
-    remembered: Remembered,
+    cached: CachedStatuses,
     /// Part of every cache key. Incrementing it invalidates all statuses.
     generation: AtomicU64,
     crls: RwLock<Arc<CrlSet>>,
@@ -41,7 +41,7 @@ pub(crate) struct StatusCache {
 impl Default for StatusCache {
     fn default() -> Self {
         Self {
-            remembered: Cache::with_entries_max(REMEMBERED_MAX),
+            cached: Cache::with_entries_max(CACHED_MAX),
             generation: AtomicU64::new(0),
             crls: RwLock::default(),
         }
@@ -63,14 +63,14 @@ impl StatusCache {
     }
 
     /// Returns the cached status of a certificate. If there is none, calls `look` and caches its result.
-    pub(super) async fn standing<F, W>(
+    pub(super) async fn revocation_status<F, W>(
         &self,
         fingerprint: Fingerprint,
         look: F,
-    ) -> Result<Standing, ClientCertificateError>
+    ) -> Result<RevocationStatus, ClientCertificateError>
     where
         F: FnOnce() -> W + Send + 'static,
-        W: Future<Output = Result<Standing, StoreError>> + Send + 'static,
+        W: Future<Output = Result<RevocationStatus, StoreError>> + Send + 'static,
     {
         let generation = self.generation.load(Ordering::SeqCst);
         let look = move || async move {
@@ -81,6 +81,6 @@ impl StatusCache {
             };
             look().await.map(|value| Fresh { value, lifetime: CACHE_LIFETIME }).map_err(failed)
         };
-        self.remembered.fetch(&(generation, fingerprint), look).await
+        self.cached.fetch(&(generation, fingerprint), look).await
     }
 }

@@ -17,7 +17,7 @@ use crate::tables::{BuiltCrl, CrlRow, CrlState, RevocationRow};
 use crate::tree::{Ca, CaError, Urls};
 
 /// Timeout of a signature with the CA key.
-const SIGN_FOR: Duration = Duration::from_secs(30);
+const SIGN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Overlap of a delta CRL with its base in microseconds: the delta also lists revocations recorded up to this time before its base.
 /// A node sets the recorded time before the transaction commits, and clocks differ between nodes.
@@ -62,7 +62,7 @@ impl Authority {
             Err(error) => return Err(error.into()),
         };
         let now_us = self.clock().now_us();
-        let mut edition = self.edition(state, &ca, now_us);
+        let mut metadata = self.metadata(state, &ca, now_us);
         let urls = Urls::new(&self.options().base_url, ca.id);
         let (shard_url, delta_url) =
             (urls.crl_shard(u32::try_from(state.shard).unwrap_or(0)), urls.delta_crl());
@@ -76,24 +76,24 @@ impl Authority {
             .crl_entries(ca.id, state.shard, self.expired_cutoff_us(now_us))
             .await?;
         let delta = match state.shard == 0 && self.options().delta_crls {
-            true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
+            true => Some(self.delta_entries(&ca, metadata, now_us, &entries).await?),
             false => None,
         };
-        let told = entries.iter().chain(delta.iter().flat_map(|(_, entries)| entries));
-        edition.raise_this_update(told);
+        let all_entries = entries.iter().chain(delta.iter().flat_map(|(_, entries)| entries));
+        metadata.raise_this_update(all_entries);
         let signing = |shard| self.signing(CaKey::Of(&ca), SigningPurpose::Crl { shard });
-        let whole = sign(&ca, &signing(state.shard), edition, about, entries).await?;
+        let whole = sign(&ca, &signing(state.shard), metadata, about, entries).await?;
         let built = |shard, crl| BuiltCrl {
             ca: ca.id,
             shard,
             built: state.changes,
-            refresh_at_us: edition.refresh_at_us,
+            refresh_at_us: metadata.refresh_at_us,
             crl,
         };
         let mut made = vec![built(state.shard, whole)];
         if let Some((base, entries)) = delta {
             let about = CrlScope { base: Some(base), ..CrlScope::default() };
-            made.push(built(DELTA, sign(&ca, &signing(DELTA), edition, about, entries).await?));
+            made.push(built(DELTA, sign(&ca, &signing(DELTA), metadata, about, entries).await?));
         }
         let keys: Vec<(Uuid, i64)> = made.iter().map(|crl| (crl.ca, crl.shard)).collect();
         let stored = self.store_crls(made, state.number).await?;
@@ -110,20 +110,20 @@ impl Authority {
     async fn delta_entries(
         &self,
         ca: &Ca,
-        edition: CrlMetadata,
+        metadata: CrlMetadata,
         now_us: i64,
         full: &[RevocationRow],
     ) -> Result<(i64, Vec<RevocationRow>), CrlError> {
         let Some((base, from_us)) =
             tables::Revocations::of(self.store()).oldest_valid_base_crl(ca.id, now_us).await?
         else {
-            return Ok((edition.number, Vec::new()));
+            return Ok((metadata.number, Vec::new()));
         };
         let from_us = from_us.saturating_sub(DELTA_MARGIN_US);
         let is_new = |row: &&RevocationRow| row.recorded_at_us >= from_us;
         let count = full.iter().filter(is_new).count();
         if count > DELTA_ENTRIES_MIN && count > full.len() / 2 {
-            return Ok((edition.number, Vec::new()));
+            return Ok((metadata.number, Vec::new()));
         }
         let mut entries = tables::Revocations::of(self.store())
             .crl_holds_released_since(ca.id, self.expired_cutoff_us(now_us), from_us)
@@ -150,7 +150,7 @@ impl Authority {
         Ok(stored.await?)
     }
 
-    fn edition(&self, state: &CrlState, ca: &Ca, now_us: i64) -> CrlMetadata {
+    fn metadata(&self, state: &CrlState, ca: &Ca, now_us: i64) -> CrlMetadata {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
@@ -179,7 +179,7 @@ impl Authority {
 async fn sign(
     ca: &Ca,
     signer: &dyn Signer,
-    edition: CrlMetadata,
+    metadata: CrlMetadata,
     about: CrlScope<'_>,
     entries: Vec<RevocationRow>,
 ) -> Result<CrlRow, CrlError> {
@@ -190,9 +190,9 @@ async fn sign(
     let spec = CrlSpec {
         signature: signer.algorithm(),
         issuer: &ca.certificate.subject.der,
-        this_update: edition.this_update,
-        next_update: edition.next_update,
-        number: number(edition.number),
+        this_update: metadata.this_update,
+        next_update: metadata.next_update,
+        number: number(metadata.number),
         authority_key_id: &key_id,
         base: about.base.map(number),
         distribution_point: about.shard_url,
@@ -200,11 +200,11 @@ async fn sign(
         freshest: about.freshest,
     };
     let tbs = tbs_crl(&spec, &entries);
-    let signature = signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    let signature = signer.sign(&tbs, Instant::now() + SIGN_TIMEOUT).await?;
     Ok(CrlRow {
-        number: edition.number,
-        this_update_us: edition.this_update.0.saturating_mul(1_000_000),
-        next_update_us: edition.next_update.0.saturating_mul(1_000_000),
+        number: metadata.number,
+        this_update_us: metadata.this_update.0.saturating_mul(1_000_000),
+        next_update_us: metadata.next_update.0.saturating_mul(1_000_000),
         entries: count,
         base: about.base,
         der: build::signed(&tbs, &spec.signature, &signature),

@@ -26,7 +26,7 @@ pub(crate) use published::PublishedCrls;
 pub use work::TickReport;
 
 /// Time for which a node serves a cached CRL before it checks for a newer one of another node.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A part of a CA's revocations. Each part has its own CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,22 +54,22 @@ impl Authority {
             CrlPart::Shard(shard) => i64::from(shard),
         };
         let key = (ca, shard);
-        if let Some(cached) = self.crls().kept.get(&key) {
+        if let Some(cached) = self.crls().cache.get(&key) {
             return cached.outcome.clone();
         }
         let this = self.clone();
         let load = move || async move {
             let found =
                 this.load_crl(key).await.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
-            Ok(Fresh { value: found, lifetime: ASK_AGAIN })
+            Ok(Fresh { value: found, lifetime: CACHE_LIFETIME })
         };
-        self.crls().kept.fetch(&key, load).await
+        self.crls().cache.fetch(&key, load).await
     }
 
     /// Reads a CRL from the database if it is newer than the cached one. Creates the first CRL of a CA immediately.
     async fn load_crl(&self, (ca, shard): Key) -> Result<Option<Arc<CrlDocument>>, CrlError> {
         let number = tables::Revocations::of(self.store()).crl_number(ca, shard).await?;
-        let before = self.crls().kept.get_stale(&(ca, shard));
+        let before = self.crls().cache.get_stale(&(ca, shard));
         if let Some(Ok(Some(document))) = before.map(|cached| cached.outcome.clone())
             && number == i64::try_from(document.number).ok()
         {

@@ -12,15 +12,15 @@ use super::document::CrlDocument;
 use super::error::CrlError;
 
 /// Maximum size of the CRL cache in bytes. A CRL with 1,000,000 entries has 40 MB.
-const KEPT_BYTES_MAX: u64 = 256 << 20;
+const CACHE_BYTES_MAX: u64 = 256 << 20;
 
 pub(super) type Key = (Uuid, i64);
 
 /// Cache of CRLs, and a notifier for the task that creates CRLs.
 pub(crate) struct PublishedCrls {
-    pub(super) kept: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
-    pub(super) bell: Notify,
-    pub(super) standing: SharedProgress,
+    pub(super) cache: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
+    pub(super) wakeup: Notify,
+    pub(super) progress: SharedProgress,
 }
 
 impl Default for PublishedCrls {
@@ -30,9 +30,9 @@ impl Default for PublishedCrls {
             _ => 512,
         };
         Self {
-            kept: Cache::with_weight_max(KEPT_BYTES_MAX, weigh),
-            bell: Notify::new(),
-            standing: SharedProgress::default(),
+            cache: Cache::with_weight_max(CACHE_BYTES_MAX, weigh),
+            wakeup: Notify::new(),
+            progress: SharedProgress::default(),
         }
     }
 }
@@ -40,11 +40,11 @@ impl Default for PublishedCrls {
 impl PublishedCrls {
     /// Notifies the task that creates CRLs, after a revocation on this node.
     pub(crate) fn wake(&self) {
-        self.bell.notify_one();
+        self.wakeup.notify_one();
     }
 
     pub(super) fn forget(&self, ca: Uuid, shard: i64) {
-        self.kept.invalidate(&(ca, shard));
+        self.cache.invalidate(&(ca, shard));
     }
 }
 
@@ -52,10 +52,10 @@ impl PublishedCrls {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// CRLs that are known to have a database row.
-    pub(super) begun: HashSet<(Uuid, i64)>,
+    pub(super) known_crls: HashSet<(Uuid, i64)>,
     /// Sum of all revocation counters as last read. If it is unchanged, no node has revoked a certificate.
     pub(super) changes: i64,
-    pub(super) heard_at_us: i64,
+    pub(super) feed_read_at_us: i64,
 }
 
 /// Progress shared by the clones of an authority.

@@ -22,9 +22,9 @@ const TICK: Duration = Duration::from_secs(1);
 const LEASE_US: i64 = 60_000_000;
 const LEASE: &str = "authority-crls";
 /// Microseconds for which an idempotency key is stored; longer than any client repeats a request.
-const KEYS_KEPT_US: i64 = 30 * 86_400_000_000;
+const KEY_RETENTION_US: i64 = 30 * 86_400_000_000;
 /// Interval of the deletion of old idempotency keys.
-const TRIM_EVERY: Duration = Duration::from_secs(3_600);
+const TRIM_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Extra time in microseconds by which the search for revocations of other nodes overlaps the previous search, because of clock
 /// differences and open transactions.
 const FEED_MARGIN_US: i64 = 10_000_000;
@@ -37,7 +37,7 @@ pub struct TickReport {
     /// Number of created CRLs; delta CRLs are not counted.
     pub crls: u64,
     /// Number of revocations received from other nodes.
-    pub heard: u64,
+    pub received: u64,
 }
 
 impl Authority {
@@ -46,15 +46,15 @@ impl Authority {
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let _live = telemetry::tasks::guard("authority");
         tokio::pin!(stop);
-        let mut trim_at = Instant::now() + TRIM_EVERY;
+        let mut trim_at = Instant::now() + TRIM_INTERVAL;
         let mut responders_at = Instant::now();
         loop {
             if let Err(error) = self.tick().await {
                 warn!(error = &error as &dyn std::error::Error, "periodic work of the CA failed; will retry");
             }
             if Instant::now() >= trim_at {
-                trim_at = Instant::now() + TRIM_EVERY;
-                let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
+                trim_at = Instant::now() + TRIM_INTERVAL;
+                let before = self.clock().now_us().saturating_sub(KEY_RETENTION_US);
                 if let Err(error) = tables::Issued::of(self.store()).delete_idempotency_keys(before).await {
                     warn!(
                         error = &error as &dyn std::error::Error,
@@ -63,7 +63,7 @@ impl Authority {
                 }
             }
             if Instant::now() >= responders_at {
-                responders_at = Instant::now() + TRIM_EVERY;
+                responders_at = Instant::now() + TRIM_INTERVAL;
                 tokio::select! {
                     () = &mut stop => return,
                     () = self.prepare_responders() => {}
@@ -71,7 +71,7 @@ impl Authority {
             }
             tokio::select! {
                 () = &mut stop => return,
-                () = self.crls().bell.notified() => tokio::time::sleep(DEBOUNCE).await,
+                () = self.crls().wakeup.notified() => tokio::time::sleep(DEBOUNCE).await,
                 () = tokio::time::sleep(TICK) => {}
             }
         }
@@ -83,7 +83,7 @@ impl Authority {
     /// The first error. Unfinished work stays due for the next round.
     #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, CrlError> {
-        let mut report = TickReport { heard: self.hear().await?, crls: 0 };
+        let mut report = TickReport { received: self.receive_revocations().await?, crls: 0 };
         let now_us = self.clock().now_us();
         self.ensure_crl_rows().await?;
         let due = !tables::Revocations::of(self.store()).crls_due(now_us).await?.is_empty();
@@ -159,9 +159,9 @@ impl Authority {
         let publishing = cas.iter().filter(|ca| ca.publishes());
         let wanted = publishing.flat_map(|ca| (0..=shards_of(ca)).map(|shard| (ca.id, shard)));
         let (missing, mut known) = {
-            let standing = self.crls().standing.lock();
-            let missing: Vec<(Uuid, i64)> = wanted.filter(|key| !standing.begun.contains(key)).collect();
-            (missing, standing.begun.clone())
+            let progress = self.crls().progress.lock();
+            let missing: Vec<(Uuid, i64)> = wanted.filter(|key| !progress.known_crls.contains(key)).collect();
+            (missing, progress.known_crls.clone())
         };
         if !missing.is_empty() {
             let new = missing.clone();
@@ -169,23 +169,23 @@ impl Authority {
                 .write("crls_begin", move |tx| Box::pin(async move { tables::crls_begin(tx, &new).await }))
                 .await?;
             known.extend(missing.iter().copied());
-            self.crls().standing.lock().begun.extend(missing);
+            self.crls().progress.lock().known_crls.extend(missing);
         }
         Ok(known)
     }
 
     /// Removes the OCSP responses of certificates that other nodes have revoked from the cache.
-    async fn hear(&self) -> Result<u64, CrlError> {
+    async fn receive_revocations(&self) -> Result<u64, CrlError> {
         let changes = tables::Revocations::of(self.store()).crl_change_counter().await?;
         let now_us = self.clock().now_us();
         let from_us = {
-            let mut standing = self.crls().standing.lock();
-            if standing.changes == changes && standing.heard_at_us > 0 {
-                standing.heard_at_us = now_us;
+            let mut progress = self.crls().progress.lock();
+            if progress.changes == changes && progress.feed_read_at_us > 0 {
+                progress.feed_read_at_us = now_us;
                 return Ok(0);
             }
-            let from_us = standing.heard_at_us.saturating_sub(FEED_MARGIN_US);
-            (standing.changes, standing.heard_at_us) = (changes, now_us);
+            let from_us = progress.feed_read_at_us.saturating_sub(FEED_MARGIN_US);
+            (progress.changes, progress.feed_read_at_us) = (changes, now_us);
             from_us
         };
         if from_us <= 0 {

@@ -23,7 +23,7 @@ const OPEN_MAX: u32 = 10_000;
 /// Microseconds until an undecided enrolment expires: two weeks.
 const OPEN_FOR_US: i64 = 14 * 86_400 * 1_000_000;
 /// Microseconds after the decision in which the client may fetch the result: two weeks.
-const DECIDED_FOR_US: i64 = 14 * 86_400 * 1_000_000;
+const DECISION_RETENTION_US: i64 = 14 * 86_400 * 1_000_000;
 /// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
 
@@ -151,9 +151,9 @@ impl Authority {
             resource: format!("enrolment/{id}"),
             details: json!({ "note": note, "profile": row.profile, "requester": row.requester }),
         };
-        let told = Event::EnrolmentDecided(EnrolmentDecided { approved });
-        let told = store::new_event(now_us, event.resource.clone(), &told);
-        let until_us = now_us.saturating_add(DECIDED_FOR_US);
+        let notification = Event::EnrolmentDecided(EnrolmentDecided { approved });
+        let notification = store::new_event(now_us, event.resource.clone(), &notification);
+        let until_us = now_us.saturating_add(DECISION_RETENTION_US);
         let decision = EnrolmentDecision { id, approved, by, at_us: now_us, note, until_us };
         let decided = self.store().write("enrolment_decide", move |tx| {
             Box::pin(async move {
@@ -161,13 +161,13 @@ impl Authority {
                     return Ok(Err(DecideError::OwnRequest(requester)));
                 }
                 if approved {
-                    let Some(asked) = plan.asked_for(tx, now_us).await? else {
+                    let Some(requested) = plan.requested_plan(tx, now_us).await? else {
                         return Ok(Err(DecideError::PlanChanged));
                     };
-                    if shown.is_some_and(|shown| shown != asked.sha256) {
+                    if shown.is_some_and(|shown| shown != requested.sha256) {
                         return Ok(Err(DecideError::OtherPlan));
                     }
-                    if let Some(error) = approve(tx, &asked, &decision, &event, &principal).await? {
+                    if let Some(error) = approve(tx, &requested, &decision, &event, &principal).await? {
                         return Ok(error);
                     }
                 }
@@ -175,7 +175,7 @@ impl Authority {
                     return Ok(Err(DecideError::Unknown(id)));
                 }
                 audit(tx, vec![event]).await?;
-                emit(tx, vec![told]).await?;
+                emit(tx, vec![notification]).await?;
                 Ok(Ok(()))
             })
         });
@@ -209,8 +209,8 @@ async fn approve(
         return Ok(None);
     }
     let (given, approver) = (progress.given, by.actor().to_owned());
-    let told = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
-    emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &told)]).await?;
+    let notification = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
+    emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &notification)]).await?;
     audit(tx, vec![event.clone()]).await?;
     Ok(Some(Ok(())))
 }
@@ -220,19 +220,19 @@ pub(super) async fn of(
     authority: &Authority,
     enrolment: &Enrolment,
 ) -> Result<Option<Waiting>, EnrolmentError> {
-    let before = under(authority, enrolment.source, &enrolment.key).await?;
+    let before = find_by_key(authority, enrolment.source, &enrolment.key).await?;
     if before.is_some() || ask(authority, enrolment).await? {
         return Ok(before);
     }
     // Another node stored the enrolment first, or too many are waiting.
-    let waiting = under(authority, enrolment.source, &enrolment.key).await?;
+    let waiting = find_by_key(authority, enrolment.source, &enrolment.key).await?;
     let full =
         || EnrolmentError::Unavailable("too many enrolments wait for approval: try again later".to_owned());
     waiting.ok_or_else(full).map(Some)
 }
 
 /// Returns the enrolment with this key, unless it has expired.
-pub(super) async fn under(
+pub(super) async fn find_by_key(
     authority: &Authority,
     source: Source,
     key: &str,
@@ -295,7 +295,7 @@ impl EnrolmentApprovalPlan {
 
     /// Returns the current plan if approval was requested for this plan. Otherwise voids earlier decisions and requests approval
     /// for the current plan.
-    async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
+    async fn requested_plan(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
         let plan = self.now(tx, now_us).await?;
         let now = plan.sha256;
         if tables::enrolment_plan(tx, self.id).await? == Some(now) {
@@ -310,10 +310,10 @@ impl EnrolmentApprovalPlan {
                 details: json!({ "plan_sha256": x509::Fingerprint::from_bytes(now) }),
             };
             let (profile, requester) = (self.plan.profile.clone(), self.requester.clone());
-            let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
-            let told = store::new_event(now_us, event.resource.clone(), &told);
+            let notification = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
+            let notification = store::new_event(now_us, event.resource.clone(), &notification);
             audit(tx, vec![event]).await?;
-            emit(tx, vec![told]).await?;
+            emit(tx, vec![notification]).await?;
         }
         Ok(None)
     }
@@ -362,7 +362,7 @@ pub(super) async fn approved_ca(
     let now_us = authority.clock().now_us();
     let held = authority
         .store()
-        .write("enrolment_plan", move |tx| Box::pin(async move { plan.asked_for(tx, now_us).await }));
+        .write("enrolment_plan", move |tx| Box::pin(async move { plan.requested_plan(tx, now_us).await }));
     let Some(plan) = held.await? else { return Ok(None) };
     let plan: IssuancePlan = serde_json::from_str(&plan.text)
         .map_err(|error| StoreError::Corrupt(format!("enrolments.plan: {error}")))?;
@@ -375,7 +375,7 @@ pub(super) async fn approved_ca(
 }
 
 async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
-    let request = &enrolment.asked.request;
+    let request = &enrolment.requested.request;
     let now_us = authority.clock().now_us();
     tables::Enrolments::of(authority.store()).trim(now_us).await?;
     let mut new = NewEnrolment {
@@ -398,8 +398,8 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
         details: json!({ "profile": new.profile, "protocol": new.protocol, "asks": new.summary }),
     };
     let (profile, requester) = (new.profile.clone(), new.requester.clone());
-    let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
-    let told = store::new_event(now_us, event.resource.clone(), &told);
+    let notification = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
+    let notification = store::new_event(now_us, event.resource.clone(), &notification);
     let plan = EnrolmentApprovalPlan::of(new.id, &new.requester, &new.profile, &new.request);
     let principal = enrolment.requester.clone();
     let stored = authority.store().write("enrolment_insert", move |tx| {
@@ -410,7 +410,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
                 return Ok(false);
             }
             audit(tx, vec![event]).await?;
-            emit(tx, vec![told]).await?;
+            emit(tx, vec![notification]).await?;
             Ok(true)
         })
     });

@@ -56,7 +56,7 @@ pub(crate) async fn enrol(
         // Reject an invalid request before a person spends time on its approval.
         authority.check(&issue_request(&enrolment)).await?;
         let Some(waiting) = consent::of(authority, &enrolment).await? else { return Ok(Enrolled::Waiting) };
-        let spki = enrolment.asked.spki.take();
+        let spki = enrolment.requested.spki.take();
         return issue_approved(authority, enrolment.source, &enrolment.profile, waiting, spki).await;
     }
     issue(authority, &enrolment).await.map(|issued| Enrolled::Issued(Box::new(issued)))
@@ -84,7 +84,7 @@ async fn issue_approved(
         // The team was checked before the approval. The profile still limits what may be issued.
         standing: Standing::Everything,
         key: key(&[b"consent", waiting.id.as_bytes()]),
-        asked: RequestedCertificate { request: waiting.request, spki },
+        requested: RequestedCertificate { request: waiting.request, spki },
     };
     let mut request = issue_request(&enrolment);
     request.idempotency_key = Some(enrolment.key);
@@ -101,7 +101,7 @@ pub(crate) async fn resume(
     key: &str,
     subject: &[u8],
 ) -> Result<Option<Enrolled>, EnrolmentError> {
-    let Some(waiting) = consent::under(authority, source, key).await? else { return Ok(None) };
+    let Some(waiting) = consent::find_by_key(authority, source, key).await? else { return Ok(None) };
     if waiting.profile != profile.name || *waiting.request.subject.der != *subject {
         return Ok(None);
     }
@@ -133,8 +133,8 @@ async fn is_still_usable(authority: &Authority, issued: &Issued) -> Result<bool,
 }
 
 fn issue_request(enrolment: &Enrolment) -> IssueRequest {
-    let request = &enrolment.asked.request;
-    let spki = enrolment.asked.spki.clone().unwrap_or_else(|| request.public_key.spki.to_vec());
+    let request = &enrolment.requested.request;
+    let spki = enrolment.requested.spki.clone().unwrap_or_else(|| request.public_key.spki.to_vec());
     let names = request.names();
     let mut issue = IssueRequest::new(
         &enrolment.profile.name,
@@ -144,7 +144,7 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
         enrolment.requester.actor(),
     );
     // The server generates a different key each time, so a repeated request cannot return the same certificate.
-    issue.idempotency_key = enrolment.asked.spki.is_none().then(|| enrolment.key.clone());
+    issue.idempotency_key = enrolment.requested.spki.is_none().then(|| enrolment.key.clone());
     issue.subject = (!request.subject.is_empty()).then(|| request.subject.clone());
     issue.must_staple = request.must_staple;
     issue.standing = enrolment.standing.clone();
@@ -163,7 +163,10 @@ pub(crate) struct CurrentCertificate {
 }
 
 /// Returns the certificate if it was issued by this server, is valid and not revoked.
-pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCertificate, EnrolmentError> {
+pub(crate) async fn current_certificate(
+    authority: &Authority,
+    der: &[u8],
+) -> Result<CurrentCertificate, EnrolmentError> {
     let refused = |reason: &str| EnrolmentError::Refused(reason.to_owned());
     let certificate = Certificate::parse(der).map_err(|error| EnrolmentError::Refused(error.to_string()))?;
     let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
@@ -190,22 +193,28 @@ fn is_revoked(record: &IssuedRecord) -> bool {
     record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl)
 }
 
-/// Returns the reason why `request` is not a renewal of `held` under `profile` (RFC 7030 section 4.2.2): subject and names must be
+/// Returns the reason why `request` is not a renewal of `current_certificate` under `profile` (RFC 7030 section 4.2.2): subject and names must be
 /// unchanged. An empty subject counts as unchanged.
 pub(crate) fn renewal_refusal(
-    held: &CurrentCertificate,
+    current_certificate: &CurrentCertificate,
     request: &CertificateRequest,
     profile: &str,
 ) -> Option<String> {
-    if held.record.profile != profile {
-        return Some(format!("the certificate to renew has the profile {:?}", held.record.profile));
+    if current_certificate.record.profile != profile {
+        return Some(format!(
+            "the certificate to renew has the profile {:?}",
+            current_certificate.record.profile
+        ));
     }
-    if !request.subject.is_empty() && !request.subject.matches(&held.certificate.subject) {
-        return Some(format!("a renewal must keep the subject {}", held.certificate.subject.text));
+    if !request.subject.is_empty() && !request.subject.matches(&current_certificate.certificate.subject) {
+        return Some(format!(
+            "a renewal must keep the subject {}",
+            current_certificate.certificate.subject.text
+        ));
     }
-    let before = names(&held.certificate);
-    let asked: HashSet<GeneralName> = request.names().into_iter().collect();
-    if asked != before {
+    let before = names(&current_certificate.certificate);
+    let requested: HashSet<GeneralName> = request.names().into_iter().collect();
+    if requested != before {
         let mut before: Vec<String> = before.iter().map(ToString::to_string).collect();
         before.sort();
         return Some(format!("a renewal must keep the names {}", before.join(", ")));

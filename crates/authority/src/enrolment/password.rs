@@ -113,7 +113,7 @@ impl fmt::Debug for FixedPasswords {
 }
 
 /// Returns a user without a team: the configured password list assigns no teams.
-fn nobody(actor: String) -> EnrolmentUser {
+fn user_without_team(actor: String) -> EnrolmentUser {
     EnrolmentUser { actor, standing: Standing::Nobody }
 }
 
@@ -124,8 +124,9 @@ impl EnrolmentPassword for FixedPasswords {
         user: &'a str,
         password: &'a str,
     ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
-        let found =
-            self.find(profile, Some(user), password).map(|entry| nobody(format!("est:{}", entry.user)));
+        let found = self
+            .find(profile, Some(user), password)
+            .map(|entry| user_without_team(format!("est:{}", entry.user)));
         Box::pin(std::future::ready(Ok(found)))
     }
 
@@ -135,7 +136,8 @@ impl EnrolmentPassword for FixedPasswords {
         password: &'a str,
         _: &'a CertificateRequest,
     ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
-        let found = self.find(profile, None, password).map(|entry| nobody(format!("scep:{}", entry.user)));
+        let found =
+            self.find(profile, None, password).map(|entry| user_without_team(format!("scep:{}", entry.user)));
         Box::pin(std::future::ready(Ok(found)))
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Enrolment {
     pub(crate) standing: Standing,
     /// Key that identifies repeats of the same enrolment: see [`key`].
     pub(crate) key: String,
-    pub(crate) asked: RequestedCertificate,
+    pub(crate) requested: RequestedCertificate,
 }
 
 #[derive(Clone, Debug)]

@@ -29,35 +29,35 @@ pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
     if is_pem || is_der {
         return CertificateRequest::from_pem_or_der(body).map_err(|error| error.to_string());
     }
-    let letters: Vec<u8> = body.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
-    if letters.is_empty() {
+    let base64_text: Vec<u8> = body.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+    if base64_text.is_empty() {
         return Err("the body is empty: send a PKCS #10 request in base64".to_owned());
     }
-    let der = LENIENT.decode(letters).map_err(|_| "the body is not base64".to_owned())?;
+    let der = LENIENT.decode(base64_text).map_err(|_| "the body is not base64".to_owned())?;
     CertificateRequest::parse(&der).map_err(|error| error.to_string())
 }
 
 /// Encodes bytes as base64 in lines of 76 characters.
-pub(super) fn encoded(octets: &[u8]) -> String {
+pub(super) fn encode_base64(bytes: &[u8]) -> String {
     const LINE_BYTES: usize = 57;
-    let lines = octets.chunks(LINE_BYTES).map(|line| STANDARD.encode(line) + "\n");
+    let lines = bytes.chunks(LINE_BYTES).map(|line| STANDARD.encode(line) + "\n");
     lines.collect()
 }
 
 /// Returns a response with status 200 and a base64 body.
-pub(super) fn base64(content_type: &'static str, octets: &[u8]) -> Response<Bytes> {
-    let mut response = ok(content_type, encoded(octets).into());
+pub(super) fn base64(content_type: &'static str, bytes: &[u8]) -> Response<Bytes> {
+    let mut response = ok(content_type, encode_base64(bytes).into());
     response.headers_mut().insert("content-transfer-encoding", HeaderValue::from_static(BASE64));
     response
 }
 
 /// Returns a response with status 200, a private key and its certificate (RFC 7030 section 4.4.2). The response must not be cached.
 pub(super) fn key_and_certificate(pkcs8: &[u8], certs_only: &[u8]) -> Response<Bytes> {
-    let part = |content_type: &str, octets: &[u8]| {
-        let octets = zeroize::Zeroizing::new(encoded(octets));
+    let part = |content_type: &str, bytes: &[u8]| {
+        let bytes = zeroize::Zeroizing::new(encode_base64(bytes));
         format!(
             "--{BOUNDARY}\r\nContent-Type: {content_type}\r\nContent-Transfer-Encoding: {BASE64}\r\n\r\n{}\r\n",
-            *octets
+            *bytes
         )
     };
     let body = format!(
@@ -100,7 +100,7 @@ mod tests {
             der.clone(),
             one_line.clone().into_bytes(),
             one_line.trim_end_matches('=').as_bytes().to_vec(),
-            encoded(&der).into_bytes(),
+            encode_base64(&der).into_bytes(),
             format!("\n{}\n\n", one_line.replace('A', "A \t\r\n")).into_bytes(),
             x509::pem::encode("CERTIFICATE REQUEST", &der).into_bytes(),
         ];

@@ -168,7 +168,7 @@ impl Est {
 
     /// Returns the certificate to renew, with which the client authenticated. Certificates that are not for TLS clients are
     /// accepted too, so that a server can renew its server certificate.
-    pub(super) async fn renewing(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
+    pub(super) async fn certificate_to_renew(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
         verified(self.inner.authority.client_certificates().verify_for_renewal(peer).await)
     }
 

@@ -50,27 +50,28 @@ impl Est {
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
-        let Some(client) = self.renewing(peer).await? else {
+        let Some(client) = self.certificate_to_renew(peer).await? else {
             return refuse(
                 StatusCode::UNAUTHORIZED,
                 "renewal requires the certificate to renew as the TLS client certificate",
             );
         };
-        let held = match enrolment::held(&self.inner.authority, &client.certificate().der).await {
-            Err(EnrolmentError::Refused(reason)) => return refuse(StatusCode::FORBIDDEN, reason),
-            other => other?,
-        };
+        let current_certificate =
+            match enrolment::current_certificate(&self.inner.authority, &client.certificate().der).await {
+                Err(EnrolmentError::Refused(reason)) => return refuse(StatusCode::FORBIDDEN, reason),
+                other => other?,
+            };
         let request = read(http)?;
         self.check_channel_binding(&request, peer)?;
-        if let Some(reason) = enrolment::renewal_refusal(&held, &request, name) {
+        if let Some(reason) = enrolment::renewal_refusal(&current_certificate, &request, name) {
             return refuse(StatusCode::FORBIDDEN, reason);
         }
         let profile = &self.profile(name).await?;
-        let standing = held.standing();
-        let before = held.certificate.fingerprint;
+        let standing = current_certificate.standing();
+        let before = current_certificate.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
-        let requester =
-            Principal::from_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
+        let requester = Principal::from_actor(&format!("certificate:{before}"))
+            .with_certificate(&current_certificate.certificate);
         self.issue_for(profile, (requester, standing), key, request).await
     }
 
@@ -109,8 +110,8 @@ impl Est {
             Ok(made) => made,
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };
-        let asked = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
-        let issued = self.issue(profile, (requester, standing), key, asked).await?;
+        let requested = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
+        let issued = self.issue(profile, (requester, standing), key, requested).await?;
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
     }
 
@@ -132,10 +133,16 @@ impl Est {
         profile: &Arc<Profile>,
         (requester, standing): (Principal, Standing),
         key: String,
-        asked: RequestedCertificate,
+        requested: RequestedCertificate,
     ) -> Result<Issued, Refusal> {
-        let enrolment =
-            Enrolment { source: Source::Est, profile: Arc::clone(profile), requester, standing, key, asked };
+        let enrolment = Enrolment {
+            source: Source::Est,
+            profile: Arc::clone(profile),
+            requester,
+            standing,
+            key,
+            requested,
+        };
         match enrolment::enrol(&self.inner.authority, enrolment).await? {
             Enrolled::Issued(issued) => Ok(*issued),
             Enrolled::Waiting => Err(Refusal::Waiting),
@@ -145,8 +152,8 @@ impl Est {
 
 /// Returns the key type of the CSR if the profile allows it, otherwise the first key type of the profile.
 fn key_type(profile: &Profile, request: &CertificateRequest) -> Option<KeyType> {
-    let asked = KeyType::of(&request.public_key).filter(|kind| profile.key_types.contains(kind));
-    asked.or_else(|| profile.key_types.first().copied())
+    let requested = KeyType::of(&request.public_key).filter(|kind| profile.key_types.contains(kind));
+    requested.or_else(|| profile.key_types.first().copied())
 }
 
 /// Returns a certs-only message with only the issued certificate (RFC 7030 section 4.2.3).

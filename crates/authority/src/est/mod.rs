@@ -146,12 +146,12 @@ impl Est {
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         match self.answer(&request, peer).await {
             Ok(response) => response,
-            Err(refusal) => self.refused(&refusal),
+            Err(refusal) => self.refusal_response(&refusal),
         }
     }
 
     async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Refusal> {
-        let Some((label, operation)) = split(request.uri().path()) else {
+        let Some((label, operation)) = split_path(request.uri().path()) else {
             return refuse(StatusCode::NOT_FOUND, "the path must be /.well-known/est/[PROFILE/]OPERATION");
         };
         if request.body().len() > BODY_MAX {
@@ -216,7 +216,7 @@ impl Est {
         Ok(body::base64(CERTS_ONLY, &x509::cms::certs_only(&all, &[])))
     }
 
-    fn refused(&self, refusal: &Refusal) -> Response<Bytes> {
+    fn refusal_response(&self, refusal: &Refusal) -> Response<Bytes> {
         let (status, text) = match refusal {
             Refusal::Status(status @ StatusCode::SERVICE_UNAVAILABLE, text) => {
                 (*status, enrolment::unavailable("EST", text))
@@ -263,7 +263,7 @@ impl fmt::Debug for Est {
 }
 
 /// Splits an EST path into the profile name (`None` for the default profile) and the operation.
-fn split(path: &str) -> Option<(Option<&str>, &str)> {
+fn split_path(path: &str) -> Option<(Option<&str>, &str)> {
     let rest = path.strip_prefix(PREFIX)?.strip_prefix('/')?;
     match rest.split_once('/') {
         None => Some((None, rest)),
@@ -293,7 +293,7 @@ mod tests {
             ("/", None),
         ];
         for (path, want) in table {
-            assert_eq!(split(path), want, "{path}");
+            assert_eq!(split_path(path), want, "{path}");
         }
     }
 }

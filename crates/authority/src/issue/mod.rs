@@ -53,7 +53,7 @@ pub enum IssuedRef {
 }
 
 /// A request that passed the policy check.
-struct Granted {
+struct AuthorizedRequest {
     profile: Arc<Profile>,
     ca: Arc<Ca>,
     plan: Plan,
@@ -73,9 +73,9 @@ impl Authority {
     #[crate::boxed]
     pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         let counters = self.counters();
-        let under_way = Counters::under_way(&counters.issuing);
+        let in_progress = Counters::in_progress(&counters.issuing);
         let outcome = self.issue_once(request).await;
-        drop(under_way);
+        drop(in_progress);
         let counter = match &outcome {
             Ok(issued) if issued.repeated => &counters.repeated,
             Ok(_) => &counters.issued,
@@ -101,15 +101,15 @@ impl Authority {
         if let Some(used) = self.lookup(&granted.plan, once).await? {
             return self.repeat(used, once).await;
         }
-        let rehearsed = self.rehearse(&granted)?;
-        let Granted { profile, ca, planned_at, team, .. } = granted;
+        let prepared = self.dry_run(&granted)?;
+        let AuthorizedRequest { profile, ca, planned_at, team, .. } = granted;
         // The quota counts managed certificates when they are ordered, whichever issuer they use.
         if let Some(team) = team.filter(|_| request.source != Source::Lifecycle) {
             self.teams().count(&team, self.clock().now_us()).await?;
         }
-        let shard = rehearsed.shard;
+        let shard = prepared.shard;
         let purpose = SigningPurpose::Certificate { request: &request, planned_at };
-        let certificate = rehearsed.sign(&self.signing(CaKey::Of(&ca), purpose)).await?;
+        let certificate = prepared.sign(&self.signing(CaKey::Of(&ca), purpose)).await?;
         let row = NewIssued {
             id: Uuid::now_v7(),
             certificate: Arc::new(inventory_row(&certificate)),
@@ -123,7 +123,7 @@ impl Authority {
             once,
         };
         let id = row.id;
-        let waiting = Counters::under_way(&self.counters().storing);
+        let waiting = Counters::in_progress(&self.counters().storing);
         let stored = self.issuing().store(row).await?;
         drop(waiting);
         match stored {
@@ -152,7 +152,7 @@ impl Authority {
     pub async fn check(&self, request: &IssueRequest) -> Result<(), IssueError> {
         let granted = self.grant(request).await?;
         self.lookup(&granted.plan, None).await?;
-        self.rehearse(&granted).map(drop)
+        self.dry_run(&granted).map(drop)
     }
 
     /// Returns the record of an issued certificate; `None` if this server did not issue the certificate.
@@ -185,12 +185,12 @@ impl Authority {
         let plan = Plan::make(request, profile, ca, &self.issuing().limits(ca), planned_at)?;
         let shard = shard_of(serial, self.options().crl_shards);
         let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), serial, shard);
-        plan.rehearse(&tbs, profile, ca, planned_at)?;
+        plan.dry_run(&tbs, profile, ca, planned_at)?;
         Ok(tbs)
     }
 
     /// Resolves the profile and the CA, and checks the policy.
-    async fn grant(&self, request: &IssueRequest) -> Result<Granted, IssueError> {
+    async fn grant(&self, request: &IssueRequest) -> Result<AuthorizedRequest, IssueError> {
         let profile = self.profile(&request.profile).await?;
         let ca = match request.ca {
             Some(id) => self.ca_by_id(id).await?,
@@ -200,7 +200,7 @@ impl Authority {
         let plan = Plan::make(request, &profile, &ca, &self.issuing().limits(&ca), now)?;
         suffixes::check(&plan.names, &self.options().private_suffixes)?;
         let team = self.check_teams(&plan, &profile, &request.standing).await?;
-        Ok(Granted { profile, ca, plan, planned_at: now, team })
+        Ok(AuthorizedRequest { profile, ca, plan, planned_at: now, team })
     }
 
     /// Checks that the profile and the names, including common names, do not belong to different teams or to a team other than the
@@ -274,12 +274,12 @@ impl Authority {
     }
 
     /// Builds the tbsCertificate, and lints a certificate made from it with a placeholder signature.
-    fn rehearse(&self, granted: &Granted) -> Result<PreparedCertificate, IssueError> {
-        let Granted { profile, ca, plan, .. } = granted;
+    fn dry_run(&self, granted: &AuthorizedRequest) -> Result<PreparedCertificate, IssueError> {
+        let AuthorizedRequest { profile, ca, plan, .. } = granted;
         let serial = random_serial()?;
         let shard = shard_of(&serial, self.options().crl_shards);
         let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), &serial, shard);
-        let certificate = plan.rehearse(&tbs, profile, ca, UnixTime(self.clock().now_seconds()))?;
+        let certificate = plan.dry_run(&tbs, profile, ca, UnixTime(self.clock().now_seconds()))?;
         Ok(PreparedCertificate { tbs, certificate, shard })
     }
 }

@@ -21,7 +21,7 @@ const COMMON_NAME_MAX: usize = 64;
 /// Maximum seconds between now and the start of validity.
 const FUTURE_MAX_SECONDS: i64 = 31 * x509::DAY;
 /// Minimum remaining lifetime in seconds of a CA that issues.
-const LIFE_LEFT_MIN_SECONDS: i64 = 60;
+const REMAINING_LIFETIME_MIN_SECONDS: i64 = 60;
 /// Maximum number of extensions in a request.
 const EXTENSIONS_MAX: usize = 16;
 /// Maximum length in bytes of an extension.
@@ -194,7 +194,7 @@ impl Plan {
     }
 
     /// Lints the resulting certificate, with a placeholder signature.
-    pub(super) fn rehearse(
+    pub(super) fn dry_run(
         &self,
         tbs: &[u8],
         profile: &Profile,
@@ -225,19 +225,19 @@ fn subject(
     names: &[GeneralName],
 ) -> Result<DistinguishedName, IssueError> {
     let rules = &profile.subject;
-    let asked = request.subject.as_ref().filter(|subject| !subject.is_empty());
-    let asked_names: &[String] = asked.map_or(&[], |subject| &subject.common_names);
-    if let [_, _, ..] = asked_names {
+    let requested = request.subject.as_ref().filter(|subject| !subject.is_empty());
+    let requested_names: &[String] = requested.map_or(&[], |subject| &subject.common_names);
+    if let [_, _, ..] = requested_names {
         return Err(IssueError::Subject("the subject has more than one common name".to_owned()));
     }
-    let asked_name = asked_names.first();
+    let asked_name = requested_names.first();
     if let Some(name) = asked_name {
         check_common_name(name, rules.common_name, names)?;
     }
     let spelled = asked_name.and_then(|name| spelling(name, names));
-    if let (true, Some(asked)) = (rules.requested, asked) {
-        check_emails_in_names(asked, names)?;
-        return Ok(spelled.map_or_else(|| asked.clone(), |name| asked.with_common_name(&name)));
+    if let (true, Some(requested)) = (rules.requested, requested) {
+        check_emails_in_names(requested, names)?;
+        return Ok(spelled.map_or_else(|| requested.clone(), |name| requested.with_common_name(&name)));
     }
     let common_name = match (rules.common_name, asked_name) {
         (CommonName::None, _) => None,
@@ -247,7 +247,7 @@ fn subject(
     };
     let fixed = rules.fixed.as_deref().map(DistinguishedName::from_text).transpose();
     let fixed = fixed.map_err(|error| IssueError::Subject(error.to_string()))?;
-    Ok(joined(fixed.as_ref(), common_name))
+    Ok(subject_with_common_name(fixed.as_ref(), common_name))
 }
 
 fn check_common_name(name: &str, rule: CommonName, names: &[GeneralName]) -> Result<(), IssueError> {
@@ -311,7 +311,10 @@ fn default_common_name(names: &[GeneralName]) -> Option<String> {
 }
 
 /// Returns the fixed attributes followed by the common name.
-fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> DistinguishedName {
+fn subject_with_common_name(
+    fixed: Option<&DistinguishedName>,
+    common_name: Option<String>,
+) -> DistinguishedName {
     let name = common_name.map(|name| build::distinguished_name(&[(build::Attribute::CommonName, name)]));
     match (fixed, name) {
         (None, None) => DistinguishedName::empty(),
@@ -354,7 +357,7 @@ fn dates(
     let earliest = now.plus(-validity.backdate_seconds);
     // The certificate must not be valid before its CA is.
     let not_before = request.not_before.unwrap_or(earliest).max(ca.certificate.not_before);
-    if request.not_before.is_some_and(|asked| asked < earliest) {
+    if request.not_before.is_some_and(|requested| requested < earliest) {
         return refuse(format!(
             "notBefore would be before {earliest}, the earliest time this profile allows now"
         ));
@@ -373,18 +376,18 @@ fn dates(
     };
     let life = match request.lifetime_seconds {
         None => validity.default_seconds.min(longest),
-        Some(asked) if asked < 1 => {
-            return refuse(format!("a lifetime of {asked} seconds is not valid: give 1 or more"));
+        Some(requested) if requested < 1 => {
+            return refuse(format!("a lifetime of {requested} seconds is not valid: give 1 or more"));
         }
-        Some(asked) if asked > longest => {
+        Some(requested) if requested > longest => {
             return refuse(format!(
-                "the requested lifetime is {asked} seconds; at most {longest} are allowed"
+                "the requested lifetime is {requested} seconds; at most {longest} are allowed"
             ));
         }
-        Some(asked) => asked,
+        Some(requested) => requested,
     };
     let not_after = not_before.plus(life - 1).min(ca.certificate.not_after);
-    if not_after < now.max(not_before).plus(LIFE_LEFT_MIN_SECONDS - 1) {
+    if not_after < now.max(not_before).plus(REMAINING_LIFETIME_MIN_SECONDS - 1) {
         return refuse(format!(
             "the certificate would expire at {not_after}: too little lifetime is left until then, or until the CA \
              certificate expires"

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 2;
 /// Maximum number of CAs with cached name constraints. When it is exceeded, the cache is cleared.
 const LIMITS_MAX: usize = 1_000;
 /// Maximum number of attempts of a transaction that conflicts with another.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// Result of the lookups for a request before the signature: whether its key is blocked, and the earlier use of its idempotency
 /// key.
@@ -43,7 +43,7 @@ type IssuingLookup = ([u8; 32], Option<[u8; 32]>);
 
 /// The queues for database access.
 pub(crate) struct Issuing {
-    looks: Batcher<IssuingLookup, Result<IssuingState, Arc<StoreError>>>,
+    lookups: Batcher<IssuingLookup, Result<IssuingState, Arc<StoreError>>>,
     rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
     /// Name constraints, keyed by the fingerprint of the CA certificate.
     limits: RwLock<HashMap<Fingerprint, Arc<[NameConstraints]>>>,
@@ -54,12 +54,12 @@ impl Issuing {
     pub(crate) fn start(store: &Store) -> Self {
         let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let reading = store.clone();
-        let looks =
-            Batcher::new("authority-look", options, move |looks| lookup(reading.clone(), looks).boxed());
+        let lookups =
+            Batcher::new("authority-look", options, move |lookups| lookup(reading.clone(), lookups).boxed());
         let writing = store.clone();
         let rows =
             Batcher::new("authority-issue", options, move |rows| insert(writing.clone(), rows).boxed());
-        Self { looks, rows, limits: RwLock::default() }
+        Self { lookups, rows, limits: RwLock::default() }
     }
 
     /// Returns the name constraints of a CA and of all its parents.
@@ -86,7 +86,7 @@ impl Issuing {
         spki: [u8; 32],
         key: Option<[u8; 32]>,
     ) -> Result<IssuingState, IssueError> {
-        let answer = self.looks.submit((spki, key)).await.map_err(|_| IssueError::Abandoned)?;
+        let answer = self.lookups.submit((spki, key)).await.map_err(|_| IssueError::Abandoned)?;
         answer.map_err(IssueError::Store)
     }
 
@@ -96,38 +96,38 @@ impl Issuing {
     }
 }
 
-async fn lookup(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
-    let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
-    let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
+async fn lookup(store: Store, lookups: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
+    let spkis: Vec<[u8; 32]> = lookups.iter().map(|(spki, _)| *spki).collect();
+    let keys: Vec<[u8; 32]> = lookups.iter().filter_map(|(_, key)| *key).collect();
     match tables::Issued::of(&store).blocked_and_used_keys(&spkis, &keys).await {
-        Ok((blocked, used)) => looks
+        Ok((blocked, used)) => lookups
             .iter()
             .map(|(spki, key)| {
                 let used = key.and_then(|key| used.get(&key).copied());
                 Ok(IssuingState { blocked: blocked.contains(spki), used })
             })
             .collect(),
-        Err(error) => everybody(error, looks.len()),
+        Err(error) => fail_all(error, lookups.len()),
     }
 }
 
 async fn insert(store: Store, rows: Vec<NewIssued>) -> Vec<Result<Insertion, Arc<StoreError>>> {
     let rows: Arc<[NewIssued]> = rows.into();
-    let mut left = ATTEMPTS;
+    let mut left = ATTEMPTS_MAX;
     loop {
         left -= 1;
         let shared = Arc::clone(&rows);
         let stored = store.write("issue", move |tx| insert_all(tx, shared)).await;
         match stored {
-            Ok(fates) => return fates.into_iter().map(Ok).collect(),
+            Ok(insertions) => return insertions.into_iter().map(Ok).collect(),
             // The database rolled the transaction back, so nothing is stored.
             Err(StoreError::Busy { .. }) if left > 0 => {}
-            Err(error) => return everybody(error, rows.len()),
+            Err(error) => return fail_all(error, rows.len()),
         }
     }
 }
 
-fn everybody<T>(error: StoreError, count: usize) -> Vec<Result<T, Arc<StoreError>>> {
+fn fail_all<T>(error: StoreError, count: usize) -> Vec<Result<T, Arc<StoreError>>> {
     let error = Arc::new(error);
     (0..count).map(|_| Err(Arc::clone(&error))).collect()
 }
@@ -142,8 +142,13 @@ fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<I
 /// Fails if the database fails.
 #[crate::boxed]
 pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
-    let fates = tables::insert_issued(tx, rows).await?;
-    let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
+    let insertions = tables::insert_issued(tx, rows).await?;
+    let new = || {
+        rows.iter()
+            .zip(&insertions)
+            .filter(|(_, insertion)| **insertion == Insertion::New)
+            .map(|(row, _)| row)
+    };
     let events: Vec<NewEvent> = new().map(issued_event).collect();
     let mut counts = SeriesCounts::default();
     // Managed certificates are counted as versions instead.
@@ -152,7 +157,7 @@ pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, S
         count_series(tx, &counts, at_us).await?;
     }
     audit_and_emit(tx, new().map(audited).collect(), &events).await?;
-    Ok(fates)
+    Ok(insertions)
 }
 
 fn audited(row: &NewIssued) -> AuditEvent {

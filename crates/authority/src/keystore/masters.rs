@@ -69,7 +69,7 @@ impl KeyStore {
             let sealed =
                 count_by_master_key(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
             if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
-                return Err(wrong(sealed.into_keys(), ring));
+                return Err(wrong_master_key(sealed.into_keys(), ring));
             }
             self.record_current_master_key(true).await?;
             known = store::Keys::of(&self.inner.store).master().await?;
@@ -82,7 +82,7 @@ impl KeyStore {
             }
         }
         if proven.is_empty() {
-            return Err(wrong(known.iter().map(|row| MasterKeyId::from_bytes(row.id)), ring));
+            return Err(wrong_master_key(known.iter().map(|row| MasterKeyId::from_bytes(row.id)), ring));
         }
         if !proven.contains(&ring.current()) {
             self.record_current_master_key(false).await?;
@@ -94,7 +94,7 @@ impl KeyStore {
     pub(super) async fn record_current_master_key(&self, founding: bool) -> Result<(), StoreError> {
         let (id, canary) = self.inner.keyring.canary();
         let row = MasterKeyRow { id: *id.as_bytes(), canary, created_at_us: self.inner.clock.now_us() };
-        let noted = self.inner.store.write("master_key_insert", move |tx| {
+        let recorded = self.inner.store.write("master_key_insert", move |tx| {
             async move {
                 if founding {
                     store::insert_first_master_key(tx, &row).await
@@ -104,16 +104,16 @@ impl KeyStore {
             }
             .boxed()
         });
-        noted.await
+        recorded.await
     }
 
     /// Deletes the canary values of all other master keys if no value is encrypted under them.
     pub(super) async fn forget_others(&self) -> Result<(), StoreError> {
-        let kept = *self.inner.keyring.current().as_bytes();
-        let gone = self.inner.store.write("master_keys_forget", move |tx| {
-            async move { store::forget_other_master_keys(tx, kept).await }.boxed()
+        let current = *self.inner.keyring.current().as_bytes();
+        let deletion = self.inner.store.write("master_keys_forget", move |tx| {
+            async move { store::forget_other_master_keys(tx, current).await }.boxed()
         });
-        gone.await.map(drop)
+        deletion.await.map(drop)
     }
 
     /// Returns every master key that this node has, that the database lists, or under which a value is encrypted; the current one
@@ -125,8 +125,8 @@ impl KeyStore {
     pub async fn master_keys_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
         let ring = &self.inner.keyring;
         let mut all = ring.masters();
-        let noted = store::Keys::of(&self.inner.store).master().await?;
-        all.extend(noted.iter().map(|row| MasterKeyId::from_bytes(row.id)));
+        let recorded = store::Keys::of(&self.inner.store).master().await?;
+        all.extend(recorded.iter().map(|row| MasterKeyId::from_bytes(row.id)));
         let mut values: BTreeMap<[u8; 8], Vec<(String, u64)>> = BTreeMap::new();
         let columns = self.inner.columns.read().clone();
         for column in columns {
@@ -152,7 +152,7 @@ impl KeyStore {
     }
 }
 
-fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> MasterKeyCheckError {
+fn wrong_master_key(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> MasterKeyCheckError {
     let expected: Vec<String> = expected.map(|id| id.to_string()).collect();
     MasterKeyCheckError::Wrong { expected: expected.join(" or "), given: ring.current() }
 }

@@ -30,7 +30,7 @@ pub fn weak_key_reason(key: &PublicKey) -> Option<String> {
         ref other => return Some(format!("keys of type {other} are not supported")),
     };
     // The library checks that the point is on its curve and that the numbers have a valid form.
-    let parsed = ParsedPublicKey::new(algorithm, key.key_octets());
+    let parsed = ParsedPublicKey::new(algorithm, key.key_bytes());
     parsed
         .err()
         .map(|_| "the public key is malformed: not a point of its curve, or numbers out of range".to_owned())

@@ -50,7 +50,7 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
 
 /// Returns the modulus, most significant byte first.
 pub(super) fn modulus(key: &PublicKey) -> Option<&[u8]> {
-    let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
+    let mut parts = Reader::new(key.key_bytes()).sequence().ok()?;
     Some(parts.expect(tag::INTEGER).ok()?.content)
 }
 

@@ -15,11 +15,11 @@ pub(crate) fn broken(
     subject: &DistinguishedName,
     names: &[GeneralName],
 ) -> Option<(Option<GeneralName>, String)> {
-    let told = |name: &GeneralName| match judge(constraints, |subtree| cover(subtree, name)) {
+    let violation = |name: &GeneralName| match judge(constraints, |subtree| cover(subtree, name)) {
         true => None,
         false => Some((Some(name.clone()), "outside the name constraints of the issuing CA".to_owned())),
     };
-    if let Some(broken) = names.iter().find_map(told) {
+    if let Some(broken) = names.iter().find_map(violation) {
         return Some(broken);
     }
     let subject_passes = subject.is_empty() || judge(constraints, |subtree| directory(subtree, subject));

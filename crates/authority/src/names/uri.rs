@@ -57,8 +57,8 @@ impl Uri {
             return Err("a query or fragment is not allowed".to_owned());
         }
         let (scheme, rest) = text.split_once("://").ok_or("write SCHEME://HOST/PATH")?;
-        let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-        if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.chars().all(letters) {
+        let is_scheme_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+        if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.chars().all(is_scheme_char) {
             return Err("the scheme is not valid".to_owned());
         }
         let (authority, path) = match rest.find('/') {

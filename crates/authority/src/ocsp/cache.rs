@@ -43,7 +43,7 @@ type Key = (u64, Uuid, OcspHash, SerialNumber);
 pub(crate) struct Responders {
     pub(super) answers: Cache<Key, OcspAnswer, OcspError>,
     pub(super) responders: Cache<Uuid, Arc<Responder>, OcspError>,
-    pub(super) forgotten: AtomicU64,
+    pub(super) invalidations: AtomicU64,
 }
 
 impl Responders {
@@ -55,7 +55,7 @@ impl Responders {
         Self {
             answers: Cache::with_weight_max(octets_max, weigh),
             responders: Cache::with_entries_max(RESPONDERS_MAX),
-            forgotten: AtomicU64::new(0),
+            invalidations: AtomicU64::new(0),
         }
     }
 
@@ -65,7 +65,7 @@ impl Responders {
         if count > rows.len() as u64 {
             return self.clear_all();
         }
-        let round = self.forgotten.load(Ordering::Acquire);
+        let round = self.invalidations.load(Ordering::Acquire);
         for row in rows {
             for hash in [OcspHash::Sha1, OcspHash::Sha256] {
                 self.answers.invalidate(&(round, row.ca, hash, SerialNumber::from_content(&row.serial)));
@@ -79,10 +79,10 @@ impl Responders {
     }
 
     pub(crate) fn clear_all(&self) {
-        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        self.invalidations.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn key(&self, ca: Uuid, id: &CertificateId) -> Key {
-        (self.forgotten.load(Ordering::Acquire), ca, id.hash, id.serial.clone())
+        (self.invalidations.load(Ordering::Acquire), ca, id.hash, id.serial.clone())
     }
 }

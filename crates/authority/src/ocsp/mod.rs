@@ -100,7 +100,7 @@ impl Authority {
         at: Option<&Arc<Ca>>,
         id: &CertificateId,
     ) -> Result<Vec<Arc<Ca>>, OcspError> {
-        let is_meant = |ca: &Arc<Ca>| ca.publishes() && means(id, ca);
+        let is_meant = |ca: &Arc<Ca>| ca.publishes() && identifies(id, ca);
         if let Some(ca) = at.filter(|ca| is_meant(ca)) {
             return Ok(vec![Arc::clone(ca)]);
         }
@@ -139,7 +139,7 @@ impl Authority {
     }
 
     async fn status_of(&self, issuers: &[Arc<Ca>], id: &CertificateId) -> Result<Status, OcspError> {
-        for ca in issuers.iter().filter(|ca| means(id, ca)) {
+        for ca in issuers.iter().filter(|ca| identifies(id, ca)) {
             let found = tables::Issued::of(self.store()).status(ca.id, id.serial.content()).await?;
             match found {
                 None => {}
@@ -158,7 +158,7 @@ impl Authority {
 }
 
 /// Returns whether the request names this CA as the issuer.
-fn means(id: &CertificateId, ca: &Ca) -> bool {
+fn identifies(id: &CertificateId, ca: &Ca) -> bool {
     // The serial number is not compared; an empty one avoids an allocation.
     let named = ocsp::CertificateId::of(&ca.certificate, SerialNumber::from_content(&[]), id.hash);
     named.issuer_key_hash == id.issuer_key_hash && named.issuer_name_hash == id.issuer_name_hash

@@ -31,13 +31,13 @@ const SIGN_FOR: Duration = Duration::from_secs(30);
 /// Lifetime in microseconds of the lease for creating a responder.
 const LEASE_US: i64 = 60_000_000;
 /// Maximum number of checks whether another node has created the responder.
-const WAITS_MAX: u32 = 25;
+const RENEWAL_POLLS_MAX: u32 = 25;
 /// Pause between two checks whether another node has created the responder.
-const WAIT: Duration = Duration::from_millis(200);
+const RENEWAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time for which a responder is used before the database is checked for a newer one.
-const KEPT_MAX: Duration = Duration::from_secs(600);
+const CACHE_LIFETIME_MAX: Duration = Duration::from_secs(600);
 /// Maximum time for which a responder is used while another node is creating a newer one.
-const KEPT_MEANWHILE: Duration = Duration::from_secs(5);
+const CACHE_LIFETIME_DURING_RENEWAL: Duration = Duration::from_secs(5);
 
 /// Age of a responder certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,14 +83,14 @@ impl Authority {
 
     async fn find_responder(&self, ca: &Arc<Ca>) -> Result<(Arc<Responder>, Duration), OcspError> {
         let lease = format!("authority-ocsp-{}", ca.id);
-        for _ in 0..WAITS_MAX {
+        for _ in 0..RENEWAL_POLLS_MAX {
             let known = self.stored_responder(ca).await?;
             if let Some((Age::Young, responder)) = known {
-                return Ok((responder, KEPT_MAX));
+                return Ok((responder, CACHE_LIFETIME_MAX));
             }
             let known = known.map(|(_, responder)| responder);
             match self.renew_under_lease(ca, &lease).await {
-                Ok(Some(responder)) => return Ok((responder, KEPT_MAX)),
+                Ok(Some(responder)) => return Ok((responder, CACHE_LIFETIME_MAX)),
                 Ok(None) => {}
                 // If a new responder cannot be created, for example because the disk is full, the old one is used while it is
                 // valid.
@@ -100,9 +100,9 @@ impl Authority {
                 Err(error) => return Err(error),
             }
             if let Some(responder) = known {
-                return Ok((responder, KEPT_MEANWHILE));
+                return Ok((responder, CACHE_LIFETIME_DURING_RENEWAL));
             }
-            tokio::time::sleep(WAIT).await;
+            tokio::time::sleep(RENEWAL_POLL_INTERVAL).await;
         }
         Err(OcspError::NotReady(ca.name.clone()))
     }
@@ -257,8 +257,8 @@ pub(crate) fn responder_tbs(
 /// Returns the common name of a responder, at most 64 characters (RFC 5280 appendix A.1).
 fn responder_common_name(ca: &str) -> String {
     const SUFFIX: &str = " OCSP";
-    let kept: String = ca.chars().take(64 - SUFFIX.len()).collect();
-    kept + SUFFIX
+    let prefix: String = ca.chars().take(64 - SUFFIX.len()).collect();
+    prefix + SUFFIX
 }
 
 #[cfg(test)]

@@ -57,25 +57,25 @@ const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 /// 2026-03-15 as Unix time. From this date on, a short-lived certificate has a lifetime of at most 7 days; before this date, of at
 /// most 10 days (BR section 1.6.1).
-const SHORTER_FROM: i64 = 1_773_532_800;
+const SHORT_LIVED_7_DAYS_FROM: i64 = 1_773_532_800;
 /// Minimum length of a serial number in bytes, for 64 random bits (BR section 7.1.2.7).
 const SERIAL_BYTES_MIN: usize = 8;
 /// Maximum lifetime in days before the first date of the schedule in BR section 6.3.2.
-const DAYS_BEFORE_ALL: i64 = 825;
+const DAYS_BEFORE_SCHEDULE: i64 = 825;
 /// Maximum time in seconds by which notBefore may precede the current time (BR section 7.1.2.7: 48 hours).
 const BACKDATE_MAX: i64 = 2 * DAY;
 
 /// Returns the maximum lifetime in seconds of a certificate issued at the given time, including the first and the last second.
 #[must_use]
 pub fn lifetime_max_seconds(issued: UnixTime) -> i64 {
-    lint::lifetime_limit_days(issued).unwrap_or(DAYS_BEFORE_ALL) * DAY
+    lint::lifetime_limit_days(issued).unwrap_or(DAYS_BEFORE_SCHEDULE) * DAY
 }
 
 /// Returns whether a certificate issued at the given time is short-lived, so that it needs no CRL and no OCSP (BR section
 /// 7.1.2.11.2).
 #[must_use]
 pub fn is_short_lived(issued: UnixTime, seconds: i64) -> bool {
-    seconds <= if issued.0 >= SHORTER_FROM { 7 * DAY } else { 10 * DAY }
+    seconds <= if issued.0 >= SHORT_LIVED_7_DAYS_FROM { 7 * DAY } else { 10 * DAY }
 }
 
 /// Returns every rule that `proposal`, issued at `now`, would violate.
@@ -85,7 +85,7 @@ pub fn violations(proposal: &ProposedCertificate<'_>, now: UnixTime) -> Vec<Viol
     validity(proposal, now, &mut found);
     names(proposal, &mut found);
     key(proposal, &mut found);
-    rest(proposal, now, &mut found);
+    other_rules(proposal, now, &mut found);
     found.0
 }
 
@@ -246,7 +246,7 @@ fn key(proposal: &ProposedCertificate<'_>, found: &mut Violations) {
     }
 }
 
-fn rest(proposal: &ProposedCertificate<'_>, now: UnixTime, found: &mut Violations) {
+fn other_rules(proposal: &ProposedCertificate<'_>, now: UnixTime, found: &mut Violations) {
     let has = |oid: &str| proposal.purposes.iter().any(|purpose| purpose == oid);
     if !has(SERVER_AUTH) {
         found.add("BR section 7.1.2.7.10", "the extended key usage has no serverAuth");

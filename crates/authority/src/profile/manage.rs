@@ -15,7 +15,7 @@ use crate::tables;
 use crate::tables::ProfileRow;
 
 /// Time for which the absence of a profile is cached.
-const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+const ABSENCE_CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A profile with its database metadata.
 #[derive(Clone, Debug)]
@@ -63,7 +63,9 @@ impl Authority {
             };
             match found.await {
                 Ok(record) => Ok(Fresh { value: record.profile, lifetime }),
-                Err(error @ ProfileError::Unknown(_)) => Err(Failed { error, lifetime: UNKNOWN_FOR }),
+                Err(error @ ProfileError::Unknown(_)) => {
+                    Err(Failed { error, lifetime: ABSENCE_CACHE_LIFETIME })
+                }
                 Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
             }
         };
@@ -116,7 +118,7 @@ impl Authority {
                 let Some(row) = tables::put_profile(tx, &name, &body, now_us, expected).await? else {
                     return Ok(None);
                 };
-                tell(tx, "profile.put", &name, actor, now_us, details).await?;
+                audit_and_emit(tx, "profile.put", &name, actor, now_us, details).await?;
                 Ok(Some(row))
             })
         });
@@ -141,18 +143,18 @@ impl Authority {
             return Err(ProfileError::Unknown(name.to_owned()));
         }
         let (key, now_us, actor) = (name.to_owned(), self.clock().now_us(), actor.to_owned());
-        let gone = self.store().write("profile_delete", move |tx| {
+        let deleted = self.store().write("profile_delete", move |tx| {
             Box::pin(async move {
                 if !tables::delete_profile(tx, &key, expected).await? {
                     return Ok(false);
                 }
-                tell(tx, "profile.delete", &key, actor, now_us, json!({})).await?;
+                audit_and_emit(tx, "profile.delete", &key, actor, now_us, json!({})).await?;
                 Ok(true)
             })
         });
-        let gone = gone.await?;
+        let deleted = deleted.await?;
         self.profiles_cache().0.invalidate(&name.to_owned());
-        if gone { Ok(()) } else { Err(ProfileError::Stale(name.to_owned())) }
+        if deleted { Ok(()) } else { Err(ProfileError::Stale(name.to_owned())) }
     }
 }
 
@@ -170,7 +172,7 @@ pub async fn profiles_requiring_approval(store: &Store) -> Result<Vec<StoredProf
     Ok(read.filter(|(_, read)| read.as_ref().is_none_or(|read| read.requires_approval)).collect())
 }
 
-async fn tell(
+async fn audit_and_emit(
     tx: &mut store::Tx,
     action: &'static str,
     name: &str,

@@ -273,8 +273,10 @@ impl Profile {
                 return Err(format!("{field}: {oid:?} is not a dotted object identifier"));
             }
         }
-        if let Some(known) =
-            self.requested_extensions.iter().find(|oid| usage::WRITTEN_HERE.contains(&oid.as_str()))
+        if let Some(known) = self
+            .requested_extensions
+            .iter()
+            .find(|oid| usage::CA_CONTROLLED_EXTENSIONS.contains(&oid.as_str()))
         {
             return Err(format!("requested_extensions: the CA always sets {known} itself"));
         }
@@ -299,8 +301,8 @@ impl Profile {
     }
 
     fn validate_name(&self) -> Result<(), String> {
-        let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let bad = self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(letters);
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let bad = self.name.is_empty() || self.name.len() > NAME_MAX || !self.name.chars().all(is_allowed);
         if bad || self.name.starts_with('.') {
             return Err(format!(
                 "name is {:?}: use 1 to {NAME_MAX} letters, digits, '-', '_' and '.'",

@@ -19,7 +19,7 @@ const PURPOSES: [(&str, &str); 6] = [
 pub(crate) const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
 
 /// Extensions that the CA always sets itself. A CSR cannot supply them.
-pub(super) const WRITTEN_HERE: [&str; 14] = [
+pub(super) const CA_CONTROLLED_EXTENSIONS: [&str; 14] = [
     "2.5.29.14",
     "2.5.29.15",
     "2.5.29.17",

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 /// Error for a message that cannot be decrypted. The error gives no reason: an attacker who can distinguish bad padding from a bad
 /// key or bad content can decrypt messages of other clients (Bleichenbacher 1998, Vaudenay 2002).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Sealed;
+pub(super) struct DecryptError;
 
 /// Decrypts a message with the recipient's key. If the key transport fails, decryption continues with a random key (RFC 3218
 /// section 2.3.2), so the result may be arbitrary bytes.
@@ -23,12 +23,12 @@ pub(super) fn open(
     key: &PrivateKey,
     of: &Certificate,
     message: &EnvelopedData,
-) -> Result<Zeroizing<Vec<u8>>, Sealed> {
+) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
     // A client may use an earlier certificate of the same key, whose recipient identifier differs.
     let named = message.recipients.iter().find(|recipient| recipient.id.names(of));
-    let recipient = named.or(message.recipients.first()).ok_or(Sealed)?;
-    let mut content_key = Zeroizing::new(vec![0; message.cipher.key_octets()]);
-    rand::fill(&mut content_key).map_err(|_| Sealed)?;
+    let recipient = named.or(message.recipients.first()).ok_or(DecryptError)?;
+    let mut content_key = Zeroizing::new(vec![0; message.cipher.key_length()]);
+    rand::fill(&mut content_key).map_err(|_| DecryptError)?;
     let opened = match recipient.transport {
         KeyTransport::RsaPkcs1 => key.rsa_decrypt_pkcs1(&recipient.encrypted_key),
         KeyTransport::RsaOaep(hash) => key.rsa_decrypt_oaep(oaep(hash), &recipient.encrypted_key),
@@ -38,20 +38,20 @@ pub(super) fn open(
     {
         content_key = opened;
     }
-    let iv: [u8; 16] = message.iv.as_slice().try_into().map_err(|_| Sealed)?;
-    let unbound =
-        UnboundCipherKey::new(algorithm(message.cipher).ok_or(Sealed)?, &content_key).map_err(|_| Sealed)?;
-    let cipher = PaddedBlockDecryptingKey::cbc_pkcs7(unbound).map_err(|_| Sealed)?;
+    let iv: [u8; 16] = message.iv.as_slice().try_into().map_err(|_| DecryptError)?;
+    let unbound = UnboundCipherKey::new(algorithm(message.cipher).ok_or(DecryptError)?, &content_key)
+        .map_err(|_| DecryptError)?;
+    let cipher = PaddedBlockDecryptingKey::cbc_pkcs7(unbound).map_err(|_| DecryptError)?;
     let mut content = Zeroizing::new(message.ciphertext.clone());
     let context = DecryptionContext::Iv128(FixedLength::from(iv));
-    let length = cipher.decrypt(&mut content, context).map_err(|_| Sealed)?.len();
+    let length = cipher.decrypt(&mut content, context).map_err(|_| DecryptError)?.len();
     content.truncate(length);
     Ok(content)
 }
 
 /// Encrypts to the holder of an RSA certificate. Returns `None` if its key has another type or the library fails.
 pub(super) fn seal(to: &Certificate, cipher: ContentCipher, content: &[u8]) -> Option<Vec<u8>> {
-    let mut content_key = Zeroizing::new(vec![0; cipher.key_octets()]);
+    let mut content_key = Zeroizing::new(vec![0; cipher.key_length()]);
     rand::fill(&mut content_key).ok()?;
     let unbound = UnboundCipherKey::new(algorithm(cipher)?, &content_key).ok()?;
     let encrypting = PaddedBlockEncryptingKey::cbc_pkcs7(unbound).ok()?;

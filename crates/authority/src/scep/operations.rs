@@ -35,20 +35,20 @@ enum Outcome {
 }
 
 /// An error. If the same message may succeed later, the client gets an HTTP status, otherwise a SCEP reply.
-enum Trouble {
+enum OperationError {
     Failure(Failure),
     Unavailable(String),
     /// The team has used its daily quota of certificates.
     Limited(OverQuota),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for OperationError {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
 }
 
-impl From<EnrolmentError> for Trouble {
+impl From<EnrolmentError> for OperationError {
     fn from(error: EnrolmentError) -> Self {
         match error {
             EnrolmentError::Unavailable(reason) => Self::Unavailable(reason),
@@ -58,17 +58,17 @@ impl From<EnrolmentError> for Trouble {
     }
 }
 
-impl From<store::StoreError> for Trouble {
+impl From<store::StoreError> for OperationError {
     fn from(error: store::StoreError) -> Self {
         Self::Unavailable(error.to_string())
     }
 }
 
-fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, Trouble> {
+fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, OperationError> {
     Err(Failure::new(info, text).into())
 }
 
-struct Opened {
+struct DecryptedMessage {
     incoming: Incoming,
     content: Zeroizing<Vec<u8>>,
 }
@@ -88,7 +88,7 @@ impl Scep {
         }
         let (incoming, outcome) = match open(incoming, &recipient).await? {
             (incoming, Ok((content, cipher))) => {
-                let opened = Opened { incoming, content };
+                let opened = DecryptedMessage { incoming, content };
                 let outcome = self.perform(profile, &ca, &opened).await;
                 (opened.incoming, outcome.map(|outcome| (outcome, cipher)))
             }
@@ -103,9 +103,13 @@ impl Scep {
                     "the response cannot be encrypted to this key",
                 )),
             },
-            Err(Trouble::Failure(failure)) => Reply::Failure(failure),
-            Err(Trouble::Unavailable(reason)) => return refuse(StatusCode::SERVICE_UNAVAILABLE, reason),
-            Err(Trouble::Limited(over)) => return refuse(StatusCode::TOO_MANY_REQUESTS, over.to_string()),
+            Err(OperationError::Failure(failure)) => Reply::Failure(failure),
+            Err(OperationError::Unavailable(reason)) => {
+                return refuse(StatusCode::SERVICE_UNAVAILABLE, reason);
+            }
+            Err(OperationError::Limited(over)) => {
+                return refuse(StatusCode::TOO_MANY_REQUESTS, over.to_string());
+            }
         };
         self.reply(&incoming, reply, &recipient).await
     }
@@ -130,8 +134,8 @@ impl Scep {
         &self,
         profile: &Arc<Profile>,
         ca: &Arc<Ca>,
-        opened: &Opened,
-    ) -> Result<Outcome, Trouble> {
+        opened: &DecryptedMessage,
+    ) -> Result<Outcome, OperationError> {
         match opened.incoming.kind {
             Some(MessageType::Request) => self.request(profile, opened, false).await,
             Some(MessageType::RenewalRequest) => self.request(profile, opened, true).await,
@@ -146,11 +150,13 @@ impl Scep {
     async fn request(
         &self,
         profile: &Arc<Profile>,
-        opened: &Opened,
+        opened: &DecryptedMessage,
         renewal: bool,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<Outcome, OperationError> {
         // Content that is not a CSR gets the same error as content that could not be decrypted.
-        let Ok(request) = CertificateRequest::parse(&opened.content) else { return Err(sealed().into()) };
+        let Ok(request) = CertificateRequest::parse(&opened.content) else {
+            return Err(decryption_failure().into());
+        };
         if let Err(error) = request.verify() {
             return fail(
                 FailInfo::MessageCheck,
@@ -164,13 +170,13 @@ impl Scep {
             let user = self.authenticate_by_challenge(profile, opened, &request).await?;
             (Principal::from_password_owner(&user.actor), user.standing)
         } else {
-            let held = self.renewed(profile, opened, &request).await?;
-            let actor = format!("certificate:{}", held.certificate.fingerprint);
-            let standing = held.standing();
-            (Principal::from_actor(&actor).with_certificate(&held.certificate), standing)
+            let current_certificate = self.certificate_to_renew(profile, opened, &request).await?;
+            let actor = format!("certificate:{}", current_certificate.certificate.fingerprint);
+            let standing = current_certificate.standing();
+            (Principal::from_actor(&actor).with_certificate(&current_certificate.certificate), standing)
         };
-        let who = self.who(signer).await?;
-        let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
+        let client_scope = self.client_scope(signer).await?;
+        let mut parts = vec![profile.name.as_bytes(), &client_scope, opened.incoming.transaction.as_bytes()];
         // A poll contains only the transaction identifier, which must therefore be unique if approval is required. Without
         // approval, several requests may have the same identifier, because many clients derive it from their key.
         if !profile.requires_approval {
@@ -178,8 +184,8 @@ impl Scep {
         }
         let key = enrolment::key(&parts);
         let profile = Arc::clone(profile);
-        let asked = RequestedCertificate { request, spki: None };
-        let enrolment = Enrolment { source: Source::Scep, profile, requester, standing, key, asked };
+        let requested = RequestedCertificate { request, spki: None };
+        let enrolment = Enrolment { source: Source::Scep, profile, requester, standing, key, requested };
         Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
     }
 
@@ -187,9 +193,9 @@ impl Scep {
     async fn authenticate_by_challenge(
         &self,
         profile: &Profile,
-        opened: &Opened,
+        opened: &DecryptedMessage,
         request: &CertificateRequest,
-    ) -> Result<EnrolmentUser, Trouble> {
+    ) -> Result<EnrolmentUser, OperationError> {
         if !same_key(&opened.incoming.signer, request) {
             return fail(
                 FailInfo::Request,
@@ -203,27 +209,28 @@ impl Scep {
         match passwords.challenge(&profile.name, given, request).await {
             Ok(Some(user)) => Ok(user),
             Ok(None) => fail(FailInfo::Request, "the challenge password is missing or wrong"),
-            Err(error) => Err(Trouble::Unavailable(error.to_string())),
+            Err(error) => Err(OperationError::Unavailable(error.to_string())),
         }
     }
 
     /// Returns the certificate to renew, which signed the message. The names must be unchanged.
-    async fn renewed(
+    async fn certificate_to_renew(
         &self,
         profile: &Profile,
-        opened: &Opened,
+        opened: &DecryptedMessage,
         request: &CertificateRequest,
-    ) -> Result<CurrentCertificate, Trouble> {
-        let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
-        match enrolment::renewal_refusal(&held, request, &profile.name) {
+    ) -> Result<CurrentCertificate, OperationError> {
+        let current_certificate =
+            enrolment::current_certificate(&self.inner.authority, &opened.incoming.signer.der).await?;
+        match enrolment::renewal_refusal(&current_certificate, request, &profile.name) {
             Some(reason) => fail(FailInfo::Request, reason),
-            None => Ok(held),
+            None => Ok(current_certificate),
         }
     }
 
     /// Returns the scope in which the transaction identifiers of a client are unique: the signer's certificate if this server
     /// issued it, otherwise the signer's key. A renewal with the same key is therefore a separate transaction.
-    async fn who(&self, signer: &Certificate) -> Result<[u8; 32], Trouble> {
+    async fn client_scope(&self, signer: &Certificate) -> Result<[u8; 32], OperationError> {
         let known = self.inner.authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
         Ok(match known {
             Some(_) => *signer.fingerprint.as_bytes(),
@@ -232,13 +239,18 @@ impl Scep {
     }
 
     /// Handles CertPoll.
-    async fn poll(&self, profile: &Arc<Profile>, opened: &Opened) -> Result<Outcome, Trouble> {
+    async fn poll(
+        &self,
+        profile: &Arc<Profile>,
+        opened: &DecryptedMessage,
+    ) -> Result<Outcome, OperationError> {
         let Ok((_, subject)) = message::issuer_and_subject(&opened.content) else {
-            return Err(sealed().into());
+            return Err(decryption_failure().into());
         };
         let authority = &self.inner.authority;
-        let who = self.who(&opened.incoming.signer).await?;
-        let key = enrolment::key(&[profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()]);
+        let client_scope = self.client_scope(&opened.incoming.signer).await?;
+        let key =
+            enrolment::key(&[profile.name.as_bytes(), &client_scope, opened.incoming.transaction.as_bytes()]);
         match enrolment::resume(authority, Source::Scep, profile, &key, &subject).await? {
             Some(enrolled) => Ok(outcome(enrolled)),
             None => fail(FailInfo::CertificateId, "no such request is pending: send the request again"),
@@ -246,9 +258,9 @@ impl Scep {
     }
 
     /// Handles GetCert.
-    async fn certificate(&self, opened: &Opened) -> Result<Outcome, Trouble> {
+    async fn certificate(&self, opened: &DecryptedMessage) -> Result<Outcome, OperationError> {
         let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
-            return Err(sealed().into());
+            return Err(decryption_failure().into());
         };
         for ca in self.named(&issuer).await? {
             let which = IssuedRef::Serial(ca.id, serial.clone());
@@ -260,33 +272,33 @@ impl Scep {
     }
 
     /// Handles GetCRL. Returns the CRL that covers the given certificate; for an unknown one, the full CRL of the CA.
-    async fn list(&self, ca: &Arc<Ca>, opened: &Opened) -> Result<Outcome, Trouble> {
+    async fn list(&self, ca: &Arc<Ca>, opened: &DecryptedMessage) -> Result<Outcome, OperationError> {
         let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
-            return Err(sealed().into());
+            return Err(decryption_failure().into());
         };
         let named = self.named(&issuer).await?;
         let Some(ca) = named.iter().find(|named| named.id == ca.id).or(named.first()) else {
             return fail(FailInfo::CertificateId, "the issuer is not a CA of this server");
         };
-        let part = self.part(ca, serial).await?;
-        match self.inner.authority.crl(ca.id, part).await {
+        let crl_part = self.crl_part(ca, serial).await?;
+        match self.inner.authority.crl(ca.id, crl_part).await {
             Ok(Some(list)) => Ok(Outcome::Found(certs_only(&[], &[&list.der]))),
             Ok(None) => fail(FailInfo::CertificateId, "this CA publishes no CRL"),
-            Err(error) => Err(Trouble::Unavailable(error.to_string())),
+            Err(error) => Err(OperationError::Unavailable(error.to_string())),
         }
     }
 
     /// Returns the CRL part that lists a certificate after its revocation.
-    async fn part(&self, ca: &Ca, serial: SerialNumber) -> Result<CrlPart, Trouble> {
+    async fn crl_part(&self, ca: &Ca, serial: SerialNumber) -> Result<CrlPart, OperationError> {
         let record = self.inner.authority.issued(&IssuedRef::Serial(ca.id, serial)).await?;
         let shard = record.and_then(|record| u32::try_from(record.shard).ok());
         Ok(shard.filter(|shard| *shard > 0).map_or(CrlPart::Full, CrlPart::Shard))
     }
 
     /// Returns the CAs with this subject (DER `Name`).
-    async fn named(&self, name: &[u8]) -> Result<Vec<Arc<Ca>>, Trouble> {
+    async fn named(&self, name: &[u8]) -> Result<Vec<Arc<Ca>>, OperationError> {
         let all = self.inner.authority.cas().await;
-        let all = all.map_err(|error| Trouble::Unavailable(error.to_string()))?;
+        let all = all.map_err(|error| OperationError::Unavailable(error.to_string()))?;
         Ok(all.into_iter().filter(|ca| *ca.certificate.subject.der == *name).collect())
     }
 }
@@ -327,12 +339,13 @@ fn opened(
     if !message::is_cipher_allowed(envelope.cipher) {
         return Err(Failure::new(FailInfo::Algorithm, "DES is not accepted: use AES"));
     }
-    let content = cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| sealed())?;
+    let content =
+        cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| decryption_failure())?;
     Ok((content, envelope.cipher))
 }
 
 /// Returns the failure for encrypted content that cannot be read. It is the same for every cause: see [`cipher::Sealed`].
-fn sealed() -> Failure {
+fn decryption_failure() -> Failure {
     Failure::new(
         FailInfo::MessageCheck,
         "the encrypted content cannot be decrypted, or does not match the message type",

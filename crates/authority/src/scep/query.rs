@@ -28,7 +28,7 @@ named! {
 impl Operation {
     /// Returns the description of the operation. The exhaustive match forces new operations to have one.
     #[cfg(test)]
-    fn listed(self) -> &'static crate::Operation {
+    fn description(self) -> &'static crate::Operation {
         &OPERATIONS[match self {
             Self::Capabilities => 0,
             Self::Certificates => 1,
@@ -61,22 +61,22 @@ impl Query {
         };
         let name = value("operation")?;
         let operation = *Operation::ALL.iter().find(|known| known.name() == name)?;
-        let message = value("message").filter(|_| operation == Operation::Message).and_then(decoded);
+        let message = value("message").filter(|_| operation == Operation::Message).and_then(decode_base64);
         Some(Self { operation, message })
     }
 }
 
 /// Decodes base64 in a URL. An unescaped `+`, or the space that it was decoded to, counts as `+`.
-fn decoded(value: &str) -> Option<Vec<u8>> {
-    let mut letters = Vec::with_capacity(value.len());
+fn decode_base64(value: &str) -> Option<Vec<u8>> {
+    let mut base64_text = Vec::with_capacity(value.len());
     for byte in percent_decode_str(value) {
         match byte {
             b'\r' | b'\n' => {}
-            b' ' => letters.push(b'+'),
-            other => letters.push(other),
+            b' ' => base64_text.push(b'+'),
+            other => base64_text.push(other),
         }
     }
-    LENIENT.decode(letters).ok().filter(|message| !message.is_empty())
+    LENIENT.decode(base64_text).ok().filter(|message| !message.is_empty())
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn each_operation_is_listed() {
         for operation in Operation::ALL {
-            assert!(operation.listed().path.ends_with(operation.name()), "{operation:?}");
+            assert!(operation.description().path.ends_with(operation.name()), "{operation:?}");
         }
         assert_eq!(Operation::ALL.len(), OPERATIONS.len());
     }
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn scep_queries_are_parsed_in_the_forms_clients_send() {
         let message =
-            |octets: &[u8]| Some(Query { operation: Operation::Message, message: Some(octets.to_vec()) });
+            |bytes: &[u8]| Some(Query { operation: Operation::Message, message: Some(bytes.to_vec()) });
         let without = |operation| Some(Query { operation, message: None });
         let table = [
             ("operation=GetCACaps", without(Operation::Capabilities)),

@@ -25,13 +25,13 @@ use crate::tables::{Insertion, NewIssued, RecipientRow};
 use crate::tree::{self, Ca, Urls};
 
 /// Key type that every SCEP client supports; many do not support larger keys.
-const KIND: KeyType = KeyType::Rsa2048;
+const KEY_TYPE: KeyType = KeyType::Rsa2048;
 /// Lifetime of the certificate in seconds: two years. A new certificate is issued after two thirds of this time.
 pub(crate) const RECIPIENT_LIFETIME_SECONDS: i64 = 730 * DAY;
 /// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
 const BACKDATE_SECONDS: i64 = 300;
 /// Lifetime of a cached recipient. After a key is blocked on another node, this node may use it for this time.
-const KEPT_FOR: Duration = Duration::from_secs(60);
+const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 /// Timeout of a signature with the CA key. Security modules in a network are slow.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 /// Actor in the audit log.
@@ -51,7 +51,7 @@ impl Scep {
         let id = ca.id;
         let make = move || async move {
             let made = this.make_recipient(&ca).await;
-            made.map(|made| Fresh { value: Arc::new(made), lifetime: KEPT_FOR })
+            made.map(|made| Fresh { value: Arc::new(made), lifetime: CACHE_LIFETIME })
                 .map_err(|error| Failed { error, lifetime: Duration::ZERO })
         };
         self.inner.recipients.fetch(&id, make).await
@@ -82,7 +82,7 @@ impl Scep {
         };
         let certificate = self.certify(ca, &key.private, now).await?;
         let private = key.private.clone();
-        if self.keep(ca, key, &certificate, row).await? {
+        if self.store_recipient(ca, key, &certificate, row).await? {
             return Ok(Recipient { certificate, key: private });
         }
         // Another node stored its recipient first.
@@ -125,7 +125,7 @@ impl Scep {
     }
 
     async fn new_key(&self, ca: &Ca) -> Result<Key, RecipientError> {
-        let private = PrivateKey::generate_in_background(KIND).await.map_err(KeyStoreError::from)?;
+        let private = PrivateKey::generate_in_background(KEY_TYPE).await.map_err(KeyStoreError::from)?;
         let label = format!("SCEP to {}", ca.name);
         let row = self.inner.authority.keystore().seal(private.clone(), &label).row;
         Ok(Key { id: row.id, private, new: Some(row) })
@@ -153,7 +153,7 @@ impl Scep {
     }
 
     /// Stores key and certificate in place of `before`. Returns false if another node has already stored its own.
-    async fn keep(
+    async fn store_recipient(
         &self,
         ca: &Ca,
         key: Key,
@@ -180,7 +180,7 @@ impl Scep {
             shard: 0,
             once: None,
         };
-        let kept = authority.store().write("recipient_put", move |tx| {
+        let stored = authority.store().write("recipient_put", move |tx| {
             Box::pin(async move {
                 if !tables::put_recipient(tx, &row, now_us, before.as_ref().map(|row| &row.certificate[..]))
                     .await?
@@ -193,7 +193,7 @@ impl Scep {
                 store_issued(tx, issued).await.map(|()| true)
             })
         });
-        Ok(kept.await?)
+        Ok(stored.await?)
     }
 }
 
@@ -205,8 +205,8 @@ async fn store_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> 
         resource: format!("certificate/{}", issued.id),
         details: json!({ "ca": issued.ca, "serial": issued.certificate.serial, "for": "SCEP" }),
     };
-    let fates = tables::insert_issued(tx, &[issued]).await?;
-    if fates != [Insertion::New] {
+    let insertions = tables::insert_issued(tx, &[issued]).await?;
+    if insertions != [Insertion::New] {
         return Err(StoreError::Stale("the SCEP key is blocked".to_owned()));
     }
     audit(tx, vec![event]).await

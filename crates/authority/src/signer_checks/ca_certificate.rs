@@ -30,7 +30,7 @@ pub(super) async fn check(
     if !draft.is_ca() || !signs || !draft.unknown_critical.is_empty() {
         return refuse("the certificate is not a CA certificate");
     }
-    if !holds(authority, &issuing, subject_key, &draft).await? {
+    if !has_subject_key(authority, &issuing, subject_key, &draft).await? {
         return refuse("its key is not in this signer");
     }
     let own = *draft.public_key.spki == *issuing.key.spki();
@@ -49,7 +49,7 @@ pub(super) async fn check(
     }
 }
 
-async fn holds(
+async fn has_subject_key(
     authority: &Authority,
     issuing: &Issuing<'_>,
     subject_key: Option<&NewKey>,

@@ -21,13 +21,13 @@ const CLOCK_SECONDS: i64 = 600;
 
 /// Contents of the newest CRL of one kind: the full CRL or a shard.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownCrl {
     number: Vec<u8>,
     /// Certificates that are revoked permanently, that is, not on hold.
     revoked: HashSet<SerialNumber>,
 }
 
-impl Known {
+impl KnownCrl {
     fn of(crl: &Crl) -> Self {
         let lasting = crl.entries().filter(|entry| entry.reason != Some(Reason::CertificateHold));
         Self {
@@ -40,16 +40,16 @@ impl Known {
 /// The newest CRLs, by CA and kind. Only one CRL at a time is checked and signed.
 #[derive(Debug, Default)]
 pub(super) struct KnownCrls {
-    all: Mutex<HashMap<(Uuid, i64), Arc<Known>>>,
+    all: Mutex<HashMap<(Uuid, i64), Arc<KnownCrl>>>,
     /// Directory of the newest CRLs; `None` to store them only in memory.
     folder: Option<PathBuf>,
 }
 
 /// A CRL that passed the checks. It becomes the newest one after it is signed.
 pub(super) struct CheckedCrl<'a> {
-    all: MutexGuard<'a, HashMap<(Uuid, i64), Arc<Known>>>,
+    all: MutexGuard<'a, HashMap<(Uuid, i64), Arc<KnownCrl>>>,
     key: (Uuid, i64),
-    known: Option<Known>,
+    known: Option<KnownCrl>,
     path: Option<PathBuf>,
 }
 
@@ -59,9 +59,9 @@ impl CheckedCrl<'_> {
         let Some(known) = self.known.take() else { return Ok(()) };
         if let Some(path) = self.path.take() {
             let der = build::signed(tbs, &ca.signer.algorithm(), signature);
-            let kept = tokio::task::spawn_blocking(move || keep(&path, &der)).await;
-            let kept = kept.map_err(std::io::Error::other).and_then(|kept| kept);
-            kept.map_err(|error| Refusal::NotKept(error.to_string()))?;
+            let stored = tokio::task::spawn_blocking(move || write_crl(&path, &der)).await;
+            let stored = stored.map_err(std::io::Error::other).and_then(|stored| stored);
+            stored.map_err(|error| Refusal::NotKept(error.to_string()))?;
         }
         self.all.insert(self.key, Arc::new(known));
         Ok(())
@@ -69,7 +69,7 @@ impl CheckedCrl<'_> {
 }
 
 /// Writes the file atomically and syncs it to disk.
-fn keep(path: &Path, der: &[u8]) -> std::io::Result<()> {
+fn write_crl(path: &Path, der: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
     file.write_all(der)?;
@@ -116,15 +116,20 @@ impl KnownCrls {
         }
         check_entries(authority, ca, &crl, &known).await?;
         let path = self.path(ca.id, full);
-        Ok(CheckedCrl { all, key: (ca.id, full), known: Some(Known::of(&crl)), path })
+        Ok(CheckedCrl { all, key: (ca.id, full), known: Some(KnownCrl::of(&crl)), path })
     }
 }
 
 /// Returns the newer of two CRLs: the one in the database and the one in the signer's directory. Only CRLs signed by the CA count,
 /// so that an intruder in the database cannot forge one.
-async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf>) -> Result<Known, Refusal> {
+async fn newest(
+    authority: &Authority,
+    ca: &Ca,
+    shard: i64,
+    path: Option<PathBuf>,
+) -> Result<KnownCrl, Refusal> {
     let row = tables::Revocations::of(authority.store()).crl(ca.id, shard).await?;
-    let kept = match path {
+    let stored = match path {
         Some(path) => match tokio::fs::read(&path).await {
             Ok(der) => Some(der),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -132,12 +137,14 @@ async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf
         },
         None => None,
     };
-    let mut newest = Known::default();
-    for der in row.map(|row| row.der).into_iter().chain(kept) {
+    let mut newest = KnownCrl::default();
+    for der in row.map(|row| row.der).into_iter().chain(stored) {
         let crl = Crl::parse(&der).ok();
-        let genuine = crl.filter(|crl| crl.signed_by(&ca.certificate.public_key).is_ok());
-        if let Some(known) =
-            genuine.as_ref().map(Known::of).filter(|known| !is_greater_number(&newest.number, &known.number))
+        let verified = crl.filter(|crl| crl.signed_by(&ca.certificate.public_key).is_ok());
+        if let Some(known) = verified
+            .as_ref()
+            .map(KnownCrl::of)
+            .filter(|known| !is_greater_number(&newest.number, &known.number))
         {
             newest = known;
         }
@@ -179,7 +186,7 @@ fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, R
 }
 
 /// Checks a delta CRL. It may release holds, but must not remove any other revocation.
-fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
+fn check_delta(crl: &Crl, known: &KnownCrl) -> Result<(), Refusal> {
     if number_of(crl)? != known.number {
         return Err(Refusal::Crl(
             "the base number of the delta CRL is not the number of the newest full CRL".to_owned(),
@@ -195,8 +202,8 @@ fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
 }
 
 /// Checks that revoked certificates stay on the CRL until they have expired (RFC 5280 section 3.3).
-async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known) -> Result<(), Refusal> {
-    let now = Known::of(crl);
+async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &KnownCrl) -> Result<(), Refusal> {
+    let now = KnownCrl::of(crl);
     for serial in known.revoked.difference(&now.revoked) {
         if !has_expired(authority, ca, serial).await? {
             return Err(Refusal::Crl(format!("the CRL removes the revocation of {serial}")));
@@ -210,8 +217,8 @@ async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known)
 async fn has_expired(authority: &Authority, ca: &Ca, serial: &SerialNumber) -> Result<bool, Refusal> {
     let row = tables::Issued::of(authority.store()).by_serial(ca.id, serial.content()).await?;
     let Some(certificate) = row.and_then(|row| Certificate::parse(&row.der).ok()) else { return Ok(false) };
-    let genuine = certificate.serial == *serial && certificate.signed_by(&ca.certificate.public_key).is_ok();
-    Ok(genuine && certificate.not_after < UnixTime(authority.clock().now_seconds()))
+    let verified = certificate.serial == *serial && certificate.signed_by(&ca.certificate.public_key).is_ok();
+    Ok(verified && certificate.not_after < UnixTime(authority.clock().now_seconds()))
 }
 
 fn number_of(crl: &Crl) -> Result<Vec<u8>, Refusal> {

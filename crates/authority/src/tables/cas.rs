@@ -144,7 +144,7 @@ VALUES (:ca_id, :sha256, :role, :position, :issuer_ca, :der, :not_after, :create
 /// Counts at most ?3 valid certificates that a CA issued, because larger numbers make no difference. This statement reads all
 /// certificates of the CA, but runs only once for each CA. The CA's own certificates and certificates of retired CAs are not
 /// counted.
-const LIVING_ISSUED: &str = "-- living_issued
+const VALID_ISSUED: &str = "-- living_issued
 SELECT count(*) FROM (
     SELECT 1 FROM issued i WHERE i.ca = ?1 AND i.not_after > ?2 AND i.certificate_id NOT IN (
         SELECT c.id FROM ca_certificates cc JOIN cas a ON a.id = cc.ca_id JOIN certificates c ON c.sha256 = cc.sha256
@@ -152,7 +152,7 @@ SELECT count(*) FROM (
     LIMIT ?3) AS living";
 
 pub(crate) const ALL: &[&str] = &[
-    LIVING_ISSUED,
+    VALID_ISSUED,
     GENERATION,
     GENERATION_NEXT,
     CAS,
@@ -209,8 +209,7 @@ impl CaCache<'_> {
     /// # Errors
     /// Fails if the database fails.
     pub async fn count_valid_certificates(self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
-        let rows =
-            self.0.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, VALID_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 }

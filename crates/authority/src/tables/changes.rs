@@ -226,8 +226,8 @@ impl Changes<'_> {
         let start = key_or(after, "changes", &[Value::Text(Uuid::max().to_string())])?;
         let Some(Value::Text(start)) = start.into_iter().next() else { return Err(StoreError::BadCursor) };
         let start: Uuid = start.parse().map_err(|_| StoreError::BadCursor)?;
-        let (limit, ask) = limit_of(limit);
-        let parameters = vec![state.code().into(), start.into(), now_us.into(), ask.into()];
+        let (limit, row_limit) = limit_of(limit);
+        let parameters = vec![state.code().into(), start.into(), now_us.into(), row_limit.into()];
         let rows = self.0.rows(Cost::Walk, PAGE, parameters).await?;
         page(rows, limit, "changes", |row| {
             let change = row_of(row)?;

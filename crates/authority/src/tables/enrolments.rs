@@ -331,10 +331,10 @@ impl Enrolments<'_> {
         limit: usize,
     ) -> Result<Page<EnrolmentRow>, StoreError> {
         let start = key_or(after, "enrolments", &[Value::Int(0)])?;
-        let (limit, ask) = limit_of(limit);
+        let (limit, row_limit) = limit_of(limit);
         let mut parameters = vec![state.code().into()];
         parameters.extend(start);
-        parameters.extend([now_us.into(), ask.into()]);
+        parameters.extend([now_us.into(), row_limit.into()]);
         let rows = self.0.rows(Cost::Walk, PAGE, parameters).await?;
         let read = |mut row: Row| {
             let enrolment = fields_of(&mut row)?;

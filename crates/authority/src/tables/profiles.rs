@@ -105,8 +105,8 @@ impl Profiles<'_> {
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ProfileRow>, StoreError> {
         let key = after.map(|cursor| cursor.key("profiles", &[Value::Text(String::new())])).transpose()?;
         let after = key.and_then(|mut key| key.pop()).unwrap_or(Value::Text(String::new()));
-        let (limit, asked) = limit_of(limit);
-        let found = self.0.rows(Cost::Walk, LIST, vec![after, asked.into()]).await?;
+        let (limit, row_limit) = limit_of(limit);
+        let found = self.0.rows(Cost::Walk, LIST, vec![after, row_limit.into()]).await?;
         let more = found.len() > limit;
         let rows = found.into_iter().take(limit).map(row_of).collect::<Result<Vec<_>, _>>()?;
         let next =

@@ -56,13 +56,14 @@ const COUNT: &str = "-- team_day_count
 INSERT INTO team_days (team, day, certificates) VALUES (?1, ?2, 1)
 ON CONFLICT (team, day) DO UPDATE SET certificates = team_days.certificates + 1 WHERE team_days.certificates < ?3";
 
-const HAD: &str = "-- team_day
+const DAY_COUNT: &str = "-- team_day
 SELECT certificates FROM team_days WHERE team = ?1 AND day = ?2";
 
 const FORGET_DAYS: &str = "-- team_days_forget
 DELETE FROM team_days WHERE team = ?1 AND day < ?2";
 
-pub(crate) const ALL: &[&str] = &[OWNED, QUOTAS, RELEASE, DROP_QUOTA, PUT_QUOTA, COUNT, HAD, FORGET_DAYS];
+pub(crate) const ALL: &[&str] =
+    &[OWNED, QUOTAS, RELEASE, DROP_QUOTA, PUT_QUOTA, COUNT, DAY_COUNT, FORGET_DAYS];
 pub(crate) const BULKS: &[&BulkStatement] = &[&TAKEN, &CLAIM];
 
 /// Replaces the objects that a team owns. If another team owns one of them, nothing is changed, and that object is returned.
@@ -125,7 +126,7 @@ impl Teams<'_> {
     /// # Errors
     /// Fails if the database fails.
     pub async fn certificates(self, team: &str, day: i64) -> Result<i64, StoreError> {
-        let found = self.0.row(HAD, vec![team.into(), day.into()]).await?;
+        let found = self.0.row(DAY_COUNT, vec![team.into(), day.into()]).await?;
         found.map_or(Ok(0), |mut row| row.int())
     }
 

@@ -112,7 +112,7 @@ impl TeamDirectory {
     /// # Errors
     /// [`QuotaError`]
     #[crate::boxed]
-    pub async fn left(&self, team: &str, now_us: i64) -> Result<(), QuotaError> {
+    pub async fn check_quota(&self, team: &str, now_us: i64) -> Result<(), QuotaError> {
         let Some(most) = self.ownership().await?.quota(team).certificates_per_day else { return Ok(()) };
         let had = tables::Teams::of(&self.0.store).certificates(team, now_us.div_euclid(DAY_US)).await;
         if had.map_err(Arc::new)? < i64::from(most) {

@@ -10,7 +10,7 @@ use x509::{BasicConstraints, Certificate, DistinguishedName, KeyUsage, SerialNum
 
 use super::Urls;
 use super::error::NewCaError;
-use super::specification::{NewCa, Read};
+use super::specification::{NewCa, ParsedSpecification};
 
 /// Timeout of a signature with a CA key for CA certificates, which are rare. Security modules in a network are slow.
 pub(crate) const SIGN_FOR: Duration = Duration::from_secs(30);
@@ -22,19 +22,19 @@ pub(crate) struct Issuer<'a> {
     pub(crate) certificate: &'a Certificate,
     pub(crate) signer: &'a dyn Signer,
     /// Publication URLs of the parent.
-    pub(crate) points: Points,
+    pub(crate) points: PublicationUrls,
 }
 
 /// Publication URLs of an issuer: CRLs, OCSP responders and the issuer's certificate. The certificates that it signs contain these
 /// URLs. Each list may be empty.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Points {
+pub(crate) struct PublicationUrls {
     pub(crate) crl: Vec<String>,
     pub(crate) ocsp: Vec<String>,
     pub(crate) issuer: Vec<String>,
 }
 
-impl Points {
+impl PublicationUrls {
     /// Returns the URLs under which this server publishes the documents of a CA.
     pub(crate) fn of(urls: &Urls<'_>) -> Self {
         Self { crl: vec![urls.crl()], ocsp: vec![urls.ocsp()], issuer: vec![urls.certificate()] }
@@ -70,7 +70,12 @@ pub(crate) struct Body<'a> {
 
 impl<'a> Body<'a> {
     /// Returns the contents for a new CA.
-    pub(crate) fn of(new: &NewCa, read: &'a Read, spki: &'a [u8], path_length: Option<u32>) -> Self {
+    pub(crate) fn of(
+        new: &NewCa,
+        read: &'a ParsedSpecification,
+        spki: &'a [u8],
+        path_length: Option<u32>,
+    ) -> Self {
         let mut extensions = vec![
             Extension::basic_constraints(BasicConstraints { ca: true, path_len: path_length }),
             Extension::key_usage(KeyUsage(
@@ -109,7 +114,7 @@ impl Dates {
     pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
         if self.until > issuer.not_after {
             return Err(NewCaError::Outlives {
-                asked: self.until,
+                requested: self.until,
                 until: issuer.not_after,
                 seconds: issuer.not_after.since(now).saturating_add(1).max(0),
             });
@@ -119,14 +124,17 @@ impl Dates {
 }
 
 /// Returns the path length of a new CA below an issuer: the requested one, or the maximum that the issuer allows.
-pub(crate) fn path_length_below(issuer: &Issuer<'_>, asked: Option<u32>) -> Result<Option<u32>, NewCaError> {
+pub(crate) fn path_length_below(
+    issuer: &Issuer<'_>,
+    requested: Option<u32>,
+) -> Result<Option<u32>, NewCaError> {
     let allowed = issuer.certificate.basic_constraints.and_then(|constraints| constraints.path_len);
-    match (allowed, asked) {
-        (None, asked) => Ok(asked),
+    match (allowed, requested) {
+        (None, requested) => Ok(requested),
         (Some(0), _) => Err(NewCaError::NoneBelow(issuer.name.to_owned())),
         (Some(allowed), None) => Ok(Some(allowed - 1)),
-        (Some(allowed), Some(asked)) if asked < allowed => Ok(Some(asked)),
-        (Some(allowed), Some(asked)) => Err(NewCaError::PathLength { asked, allowed: allowed - 1 }),
+        (Some(allowed), Some(requested)) if requested < allowed => Ok(Some(requested)),
+        (Some(allowed), Some(requested)) => Err(NewCaError::PathLength { requested, allowed: allowed - 1 }),
     }
 }
 

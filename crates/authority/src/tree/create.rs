@@ -11,7 +11,7 @@ use x509::UnixTime;
 use x509::build::Extension;
 
 use super::certificate::{
-    Body, Certified, Dates, Issuer, Points, certify, in_us, inventory_row, path_length_below,
+    Body, Certified, Dates, Issuer, PublicationUrls, certify, in_us, inventory_row, path_length_below,
 };
 use super::error::NewCaError;
 use super::specification::NewCa;
@@ -88,7 +88,7 @@ impl Authority {
         let body = Body {
             subject: &own.subject,
             spki: &own.public_key.spki,
-            extensions: extensions_again(&ca, path_length),
+            extensions: repeated_extensions(&ca, path_length),
         };
         let until = own.not_after.min(by.certificate.not_after);
         let dates = Dates { from: self.now().plus(-BACKDATE_SECONDS).max(by.certificate.not_before), until };
@@ -127,7 +127,7 @@ impl Authority {
 
     pub(super) fn issuer<'a>(&'a self, ca: &'a Ca, signer: &'a dyn Signer) -> Issuer<'a> {
         let urls = Urls::new(&self.options().base_url, ca.id);
-        Issuer { name: &ca.name, certificate: &ca.certificate, signer, points: Points::of(&urls) }
+        Issuer { name: &ca.name, certificate: &ca.certificate, signer, points: PublicationUrls::of(&urls) }
     }
 
     pub(super) async fn new_key(&self, new: &NewCa) -> Result<NewKey, NewCaError> {
@@ -244,7 +244,7 @@ pub(super) fn renewed_path_length(issuer: &Issuer<'_>, own: Option<u32>) -> Resu
     })
 }
 
-pub(super) fn extensions_again(ca: &Ca, path_length: Option<u32>) -> Vec<Extension> {
+pub(super) fn repeated_extensions(ca: &Ca, path_length: Option<u32>) -> Vec<Extension> {
     use x509::{BasicConstraints, KeyUsage};
     let own = &ca.certificate;
     let usage = own.key_usage.unwrap_or(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN));
@@ -304,8 +304,8 @@ async fn store_cross(
 }
 
 pub(super) async fn record_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> {
-    let fates = tables::insert_issued(tx, &[issued]).await?;
-    if fates.iter().all(|fate| *fate == Insertion::New) {
+    let insertions = tables::insert_issued(tx, &[issued]).await?;
+    if insertions.iter().all(|insertion| *insertion == Insertion::New) {
         Ok(())
     } else {
         Err(StoreError::Stale(KEY_BLOCKED.to_owned()))

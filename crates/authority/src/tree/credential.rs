@@ -51,7 +51,7 @@ impl Authority {
             return Ok(known);
         }
         let name = name_of(path, &certificate.fingerprint);
-        let chain = Chain::alone(certificate.clone(), self.now())?;
+        let chain = Chain::without_parents(certificate.clone(), self.now())?;
         let known = self.all_cas().await?;
         if known.iter().filter(|ca| ca.credential.is_some()).count() >= CREDENTIAL_CAS_MAX {
             return Err(ImportError::TooMany);

@@ -48,10 +48,10 @@ pub enum NewCaError {
     #[error("the CA {0} has path length 0: it cannot issue CA certificates")]
     NoneBelow(String),
     /// The requested path length exceeds what the parent allows.
-    #[error("path length {asked} is above the maximum {allowed} that the parent allows")]
+    #[error("path length {requested} is above the maximum {allowed} that the parent allows")]
     PathLength {
         /// Requested path length.
-        asked: u32,
+        requested: u32,
         /// Maximum path length that the parent allows.
         allowed: u32,
     },
@@ -66,11 +66,11 @@ pub enum NewCaError {
     TooShort,
     /// The certificate would expire after its issuer.
     #[error(
-        "the CA certificate would expire at {asked}, after its issuer: request at most {seconds} seconds, until {until}"
+        "the CA certificate would expire at {requested}, after its issuer: request at most {seconds} seconds, until {until}"
     )]
     Outlives {
         /// The requested end of validity.
-        asked: UnixTime,
+        requested: UnixTime,
         /// Expiry time of the issuer.
         until: UnixTime,
         /// Maximum lifetime from now in seconds.

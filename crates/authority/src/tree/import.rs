@@ -221,7 +221,7 @@ pub(super) fn find_parent(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
 
 impl Chain {
     /// Returns a chain with only the CA certificate.
-    pub(super) fn alone(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
+    pub(super) fn without_parents(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
         check_ca_certificate(&own, now)?;
         Ok(Self { own, above: Vec::new() })
     }

@@ -28,6 +28,8 @@ pub use retire::Retirement;
 pub use specification::{BadCa, NameLimits, NewCa};
 pub use urls::Urls;
 
-pub(crate) use certificate::{Body, Dates, Issuer, Points, certify, path_length_below, random_serial};
+pub(crate) use certificate::{
+    Body, Dates, Issuer, PublicationUrls, certify, path_length_below, random_serial,
+};
 pub(crate) use default::planned_name;
 pub(crate) use specification::check_name;

@@ -10,7 +10,7 @@ use x509::{Certificate, UnixTime};
 
 use super::Ca;
 use super::certificate::{Body, Dates, certify};
-use super::create::{BACKDATE_SECONDS, extensions_again, record_issued, renewed_path_length};
+use super::create::{BACKDATE_SECONDS, record_issued, renewed_path_length, repeated_extensions};
 use super::error::NewCaError;
 use super::specification::LIFETIME_MIN;
 use crate::Authority;
@@ -66,7 +66,7 @@ impl Authority {
         if dates.until.since(self.now()) < LIFETIME_MIN - 1 {
             return Err(NewCaError::TooShort);
         }
-        let extensions = extensions_again(&ca, path_length);
+        let extensions = repeated_extensions(&ca, path_length);
         let body = Body { subject: &old.subject, spki: &old.public_key.spki, extensions };
         let certified = certify(body, &own, issuer.as_ref(), dates).await?;
         let row = self.certificate_row(ca.id, &certified, CaCertificateRole::Own, ca.parent);

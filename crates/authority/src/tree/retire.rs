@@ -24,7 +24,7 @@ pub enum Retirement {
 }
 
 /// Limit for the count of valid certificates. Larger numbers are not distinguished.
-const LIVING_MAX: i64 = 1_000_000;
+const VALID_COUNT_MAX: i64 = 1_000_000;
 /// Maximum number of profiles that an error lists.
 const NAMED_MAX: usize = 5;
 /// Number of profiles to read at a time.
@@ -129,7 +129,7 @@ impl Authority {
         let id = ca.id;
         if !force {
             let certificates = tables::CaCache::of(self.store())
-                .count_valid_certificates(id, self.clock().now_us(), LIVING_MAX)
+                .count_valid_certificates(id, self.clock().now_us(), VALID_COUNT_MAX)
                 .await?;
             if certificates > 0 {
                 return Err(RetireError::StillNeeded { name: ca.name.clone(), certificates });

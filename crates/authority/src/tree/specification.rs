@@ -124,7 +124,7 @@ pub enum BadCa {
 
 /// A CA specification after parsing and validation.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
+pub(crate) struct ParsedSpecification {
     pub(crate) subject: DistinguishedName,
     pub(crate) constraints: NameConstraints,
 }
@@ -158,7 +158,7 @@ impl NewCa {
     }
 
     /// Parses the texts and checks all limits.
-    pub(crate) fn read(&self) -> Result<Read, BadCa> {
+    pub(crate) fn read(&self) -> Result<ParsedSpecification, BadCa> {
         check_name(&self.name)?;
         let subject = DistinguishedName::from_text(&self.subject);
         let subject = subject.map_err(|error| BadCa::Subject(error.to_string()))?;
@@ -176,16 +176,16 @@ impl NewCa {
         }
         check_identifiers("policies", &self.policies)?;
         check_identifiers("extended_key_usage", &self.extended_key_usage)?;
-        Ok(Read { subject, constraints: self.name_limits.read()? })
+        Ok(ParsedSpecification { subject, constraints: self.name_limits.read()? })
     }
 }
 
 /// Checks the characters and the length of a CA name. Rejects UUIDs.
 pub(crate) fn check_name(name: &str) -> Result<(), BadCa> {
-    let letters = name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
+    let valid_chars = name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
     let length = (1..=NAME_MAX).contains(&name.chars().count());
     // A UUID is not a valid name, because it would be used as an identifier.
-    if letters && length && name.trim() == name && Uuid::parse_str(name).is_err() {
+    if valid_chars && length && name.trim() == name && Uuid::parse_str(name).is_err() {
         Ok(())
     } else {
         Err(BadCa::Name(name.chars().take(NAME_MAX + 1).collect()))

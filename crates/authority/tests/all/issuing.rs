@@ -10,7 +10,7 @@ use authority::teams::Standing;
 use futures_util::future::join_all;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
-use store::{Fault, OutboxPlace};
+use store::{Fault, OutboxPosition};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use x509::build::Extension;
@@ -158,7 +158,7 @@ async fn issued_certificate_verifies_in_openssl_and_is_in_the_inventory(office: 
     assert_eq!(office.audited().await["certificate.issue"], 1);
     // On PostgreSQL an event becomes visible when no older transaction of the whole server is open.
     let told = loop {
-        let events = office.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+        let events = office.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
         let told: Vec<_> = events.into_iter().filter(|event| event.kind == "certificate.issued").collect();
         if !told.is_empty() {
             break told;

@@ -189,9 +189,9 @@ async fn revocation_on_another_node_reaches_ocsp_responses(office: Office) {
     node.tick().await.unwrap();
     office.authority.revoke(Selection::Id(issued.id), Reason::Superseded, None, "user:bob").await.unwrap();
     assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good, "it cannot know yet");
-    assert_eq!(node.tick().await.unwrap().heard, 1);
+    assert_eq!(node.tick().await.unwrap().received, 1);
     assert!(matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. }));
-    assert_eq!(node.tick().await.unwrap().heard, 0);
+    assert_eq!(node.tick().await.unwrap().received, 0);
     // The loop does the same by itself, and makes the CRL.
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn({
@@ -202,15 +202,15 @@ async fn revocation_on_another_node_reaches_ocsp_responses(office: Office) {
     let asked = question(&office, &[&other.serial], None);
     assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good);
     office.authority.revoke(Selection::Id(other.id), Reason::Superseded, None, "user:bob").await.unwrap();
-    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let heard = matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. });
+        let received = matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. });
         let crl =
             authority::tables::Revocations::of(&office.store).crl(office.ca.id, 0).await.unwrap().unwrap();
-        if heard && Crl::parse(&crl.der).unwrap().find(&other.serial).is_some() {
+        if received && Crl::parse(&crl.der).unwrap().find(&other.serial).is_some() {
             break;
         }
-        assert!(tokio::time::Instant::now() < patience, "neither heard nor on the CRL");
+        assert!(tokio::time::Instant::now() < deadline, "neither heard nor on the CRL");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     stop.send(()).unwrap();

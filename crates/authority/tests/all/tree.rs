@@ -126,12 +126,12 @@ pub(crate) async fn path_length_constraints_are_enforced(place: Fixture) {
     let authority = &place.authority;
     let new = NewCa { path_length: Some(1), ..root("root") };
     let top = authority.create_root(&new, "user:a").await.unwrap();
-    let asked = NewCa { path_length: Some(1), ..intermediate("one") };
-    let error = authority.create_intermediate("root", &asked, "user:a").await.unwrap_err();
-    assert!(matches!(error, NewCaError::PathLength { asked: 1, allowed: 0 }), "{error}");
+    let requested = NewCa { path_length: Some(1), ..intermediate("one") };
+    let error = authority.create_intermediate("root", &requested, "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::PathLength { requested: 1, allowed: 0 }), "{error}");
     // If no path length is requested, the CA gets the remaining path length.
-    let asked = NewCa { path_length: None, ..intermediate("one") };
-    let one = authority.create_intermediate("root", &asked, "user:a").await.unwrap();
+    let requested = NewCa { path_length: None, ..intermediate("one") };
+    let one = authority.create_intermediate("root", &requested, "user:a").await.unwrap();
     assert_eq!(one.certificate.basic_constraints.unwrap().path_len, Some(0));
     let error = authority.create_intermediate("one", &intermediate("two"), "user:a").await.unwrap_err();
     assert!(matches!(&error, NewCaError::NoneBelow(name) if name == "one"), "{error}");

@@ -43,7 +43,7 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
-pub(super) fn opaque_octets<const BYTES: usize, const LANES: usize>(
+pub(super) fn opaque_bytes<const BYTES: usize, const LANES: usize>(
     octets: &[[u8; BYTES]; LANES],
 ) -> [[u8; BYTES]; LANES] {
     let mut octets = *octets;
@@ -53,7 +53,7 @@ pub(super) fn opaque_octets<const BYTES: usize, const LANES: usize>(
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(batch_model))))]
-pub(super) fn opaque_octets<const BYTES: usize, const LANES: usize>(
+pub(super) fn opaque_bytes<const BYTES: usize, const LANES: usize>(
     octets: &[[u8; BYTES]; LANES],
 ) -> [[u8; BYTES]; LANES] {
     black_box(*octets)

@@ -11,7 +11,7 @@ use super::instructions::{
     _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64,
     _mm512_srli_epi64, _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
-use super::lanes::{across, lanes};
+use super::lanes::{from_lanes, lanes};
 use super::montgomery::BITS;
 use super::short::{EightShort, LIMBS};
 use crate::{LANES, number};
@@ -91,7 +91,7 @@ impl<const ROWS: usize> Window<ROWS> {
     /// Flips a bit of one entry's tag.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn flip_tag(&mut self) {
-        self.tags[3] = _mm512_xor_si512(self.tags[3], across([0, 0, 0, 0, 0, 1 << 51, 0, 0]));
+        self.tags[3] = _mm512_xor_si512(self.tags[3], from_lanes([0, 0, 0, 0, 0, 1 << 51, 0, 0]));
     }
 
     /// Flips a bit in a coordinate of each entry.
@@ -105,7 +105,7 @@ impl<const ROWS: usize> Window<ROWS> {
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
-    std::array::from_fn(|vector| across(std::array::from_fn(|element| values[LANES * vector + element])))
+    std::array::from_fn(|vector| from_lanes(std::array::from_fn(|element| values[LANES * vector + element])))
 }
 
 /// The operand of one digit's addition.
@@ -149,7 +149,7 @@ pub(super) fn step<const ROWS: usize>(
         _mm512_srli_epi64::<{ DIGIT as u32 - 1 }>(bits)
     };
     let negative = _mm512_sub_epi64(high, _mm512_set1_epi64(1));
-    let (rows, tag) = chosen(&windows[place], _mm512_xor_si512(bits, negative));
+    let (rows, tag) = select_entry(&windows[place], _mm512_xor_si512(bits, negative));
     let tag = _mm512_sub_epi64(_mm512_xor_si512(tag, negative), negative);
     Step { rows, sign: Sign { negative, tag } }
 }
@@ -170,7 +170,7 @@ impl Tags {
     /// first.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn tell(&mut self, sign: &Sign, sum: [__m512i; 4]) {
+    pub(super) fn add_tag(&mut self, sign: &Sign, sum: [__m512i; 4]) {
         let [a, b, c, d] = sum;
         let known = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
         let nothing = _mm512_xor_si512(known, opaque(known));
@@ -213,7 +213,7 @@ fn bits(scalars: &EightShort, from: usize) -> __m512i {
 /// happens between registers.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
+fn select_entry<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
     let index = opaque(index);
     let mask = |bit: __m512i| {
         let bit = _mm512_and_si512(bit, _mm512_set1_epi64(1));
@@ -224,8 +224,8 @@ fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i
     let (fifth, sixth) = (opaque(fifth), opaque(sixth));
     let one = |vectors: &[__m512i; VECTORS]| {
         let sixteen = |at: usize| _mm512_permutex2var_epi64(vectors[2 * at], index, vectors[2 * at + 1]);
-        let low = either(fifth, sixteen(1), sixteen(0));
-        either(sixth, either(fifth, sixteen(3), sixteen(2)), low)
+        let low = select(fifth, sixteen(1), sixteen(0));
+        select(sixth, select(fifth, sixteen(3), sixteen(2)), low)
     };
     let mut rows = [_mm512_setzero_si512(); ROWS];
     for (row, vectors) in rows.iter_mut().zip(&window.rows) {
@@ -237,6 +237,6 @@ fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i
 /// Returns the first vector where the mask has ones, the second where it has zeros.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn either(mask: __m512i, first: __m512i, second: __m512i) -> __m512i {
+pub(super) fn select(mask: __m512i, first: __m512i, second: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0xca>(mask, first, second)
 }

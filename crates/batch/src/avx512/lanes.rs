@@ -7,13 +7,13 @@ use crate::lanes::LANES;
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn gather<const LENGTH: usize>(into: &mut [__m512i; LENGTH], lanes: &[&[u64; LENGTH]; LANES]) {
     for (at, limb) in into.iter_mut().enumerate() {
-        *limb = across(lanes.map(|lane| lane[at]));
+        *limb = from_lanes(lanes.map(|lane| lane[at]));
     }
 }
 
 /// Builds a vector from one value per lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn across(of: [u64; LANES]) -> __m512i {
+pub(super) fn from_lanes(of: [u64; LANES]) -> __m512i {
     let [a, b, c, d, e, f, g, h] = of.map(u64::cast_signed);
     _mm512_set_epi64(h, g, f, e, d, c, b, a)
 }

@@ -24,7 +24,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
 use crate::key::{BYTES, Job, STACK};
 use crate::{Kernel, LANES, number};
-use lanes::{across, gather, lanes};
+use lanes::{from_lanes, gather, lanes};
 use montgomery::{EightIntegers, LIMBS, Moduli, multiply};
 use power::{ENTRIES, Exponents, Table, WORDS, power};
 use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
@@ -88,7 +88,7 @@ impl Scratch {
         for side in 0..2 {
             let Moduli { limbs, inverse } = &mut scratch.moduli[side];
             gather(limbs, &jobs.map(|job| &job.key.sides[side].prime));
-            *inverse = across(jobs.map(|job| job.key.sides[side].inverse));
+            *inverse = from_lanes(jobs.map(|job| job.key.sides[side].inverse));
             let [r2, r3] = &mut scratch.powers_of_r[side];
             gather(r2, &jobs.map(|job| &job.key.sides[side].r2));
             gather(r3, &jobs.map(|job| &job.key.sides[side].r3));
@@ -164,7 +164,7 @@ fn recombine(scratch: &mut Scratch) {
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn verified_lanes(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
     let zero = _mm512_setzero_si512();
-    let inverse = across(jobs.map(|job| job.key.inverse));
+    let inverse = from_lanes(jobs.map(|job| job.key.inverse));
     let mut modulus = WideModuli { limbs: [zero; WIDE], inverse };
     gather(&mut modulus.limbs, &jobs.map(|job| &job.key.modulus));
     let mut r4: EightWide = [zero; WIDE];

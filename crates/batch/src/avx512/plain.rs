@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 
 use super::instructions::{__m512i, _mm512_setzero_si512};
-use super::lanes::{across, lanes};
+use super::lanes::{from_lanes, lanes};
 use crate::{LANES, number};
 
 /// Arithmetic modulo a number of `WORDS` words.
@@ -93,9 +93,9 @@ impl<const WORDS: usize> Plain<WORDS> {
 }
 
 /// Generator of random words (SplitMix64), and of limbs with edge values.
-pub(super) struct Chance(pub(super) u64);
+pub(super) struct TestRng(pub(super) u64);
 
-impl Chance {
+impl TestRng {
     pub(super) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,10 +118,10 @@ impl Chance {
 
 /// Returns eight random numbers whose limbs often cause long carries. The highest limb is at most `highest`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn any_numbers<const LIMBS: usize>(chance: &mut Chance, highest: u64) -> [__m512i; LIMBS] {
+pub(super) fn random_numbers<const LIMBS: usize>(rng: &mut TestRng, highest: u64) -> [__m512i; LIMBS] {
     let mut most = [number::LIMB_MAX; LIMBS];
     most[LIMBS - 1] = highest;
-    most.map(|most| across(std::array::from_fn(|_| chance.limb(most))))
+    most.map(|most| from_lanes(std::array::from_fn(|_| rng.limb(most))))
 }
 
 /// Asserts that a·b is congruent to `found`·2^(52·`shift`), lane by lane.
@@ -159,7 +159,7 @@ mod tests {
     /// Tests this arithmetic against big integers.
     #[test]
     fn plain_word_arithmetic_matches_big_integers() {
-        let mut chance = Chance(1);
+        let mut rng = TestRng(1);
         let p256 = (BigUint::from(1_u8) << 256_u32) - (BigUint::from(1_u8) << 224_u32)
             + (BigUint::from(1_u8) << 192_u32)
             + (BigUint::from(1_u8) << 96_u32)
@@ -168,10 +168,9 @@ mod tests {
         for modulus in [p256, edwards] {
             let plain = Plain::<4>::new(&modulus);
             for _ in 0..2_000 {
-                let limbs = |chance: &mut Chance| -> Vec<u64> {
-                    (0..5).map(|_| chance.limb(number::LIMB_MAX)).collect()
-                };
-                let (a, b) = (limbs_to_words(&limbs(&mut chance)), limbs_to_words(&limbs(&mut chance)));
+                let limbs =
+                    |rng: &mut TestRng| -> Vec<u64> { (0..5).map(|_| rng.limb(number::LIMB_MAX)).collect() };
+                let (a, b) = (limbs_to_words(&limbs(&mut rng)), limbs_to_words(&limbs(&mut rng)));
                 let product = product(&a, &b);
                 assert_eq!(big(&product), big(&a) * big(&b));
                 assert_eq!(big(&plain.residue(&product)), big(&product) % &modulus);

@@ -8,12 +8,12 @@ use crate::Kernel;
 
 /// Does nothing: the portable model has no vector registers.
 #[cfg(batch_model)]
-pub(super) fn clear(_there: Kernel) {}
+pub(super) fn clear(_kernel: Kernel) {}
 
 /// Clears all vector registers.
 #[cfg(not(batch_model))]
 #[allow(unsafe_code, reason = "instructions that not every processor has")]
-pub(super) fn clear(_there: Kernel) {
+pub(super) fn clear(_kernel: Kernel) {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { clear_all() }
 }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn clear_zeroes_all_registers() {
-        let Some(kernel) = crate::tested() else { return };
+        let Some(kernel) = crate::test_kernel() else { return };
         assert_eq!(after(|| ()), [[u64::MAX; 8]; 16]);
         assert_eq!(after(|| super::clear(kernel)), [[0; 8]; 16]);
     }
@@ -119,7 +119,7 @@ mod tests {
     /// others anyway.
     #[test]
     fn upper_registers_are_zero_after_each_operation() {
-        let Some(kernel) = crate::tested() else { return };
+        let Some(kernel) = crate::test_kernel() else { return };
         let after = |work: &mut dyn FnMut()| after(work)[12..].to_vec();
         let zero = [[0; 8]; 4];
         let key = P256Key::new(&[0x5a; 32]).unwrap();

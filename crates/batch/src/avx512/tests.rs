@@ -3,9 +3,9 @@
 use num_bigint::BigUint;
 
 use super::montgomery::{LIMBS, Moduli, multiply, square};
-use super::plain::{Chance, Plain, any_numbers, cases, is_product, words};
+use super::plain::{Plain, TestRng, cases, is_product, random_numbers, words};
 use super::wide::{WIDE, WideModuli, multiply_wide};
-use super::{EightIntegers, EightWide, across, gather};
+use super::{EightIntegers, EightWide, from_lanes, gather};
 use crate::{LANES, number};
 
 /// Number of lanes of each operation that are compared with plain words. Fewer with the model of the instructions.
@@ -14,11 +14,11 @@ const CASES: usize = if cfg!(batch_model) { 10_000 } else { 100_000 };
 const ROUNDS: usize = 125;
 
 /// Returns an odd number whose highest bit is set.
-fn modulus<const WORDS: usize>(chance: &mut Chance) -> [u64; WORDS] {
-    let mut words: [u64; WORDS] = std::array::from_fn(|_| match chance.word() % 8 {
+fn modulus<const WORDS: usize>(rng: &mut TestRng) -> [u64; WORDS] {
+    let mut words: [u64; WORDS] = std::array::from_fn(|_| match rng.word() % 8 {
         0 => 0,
         1 => u64::MAX,
-        _ => chance.word(),
+        _ => rng.word(),
     });
     words[0] |= 1;
     words[WORDS - 1] |= 1 << 63;
@@ -33,18 +33,18 @@ fn big(words: &[u64]) -> BigUint {
 fn products_modulo_primes() {
     // Keeps numbers below 2^1024, which is at most twice a modulus.
     const HIGHEST: u64 = (1 << 36) - 1;
-    let mut chance = Chance(1_024);
+    let mut rng = TestRng(1_024);
     for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {
-        let of: [[u64; 16]; LANES] = std::array::from_fn(|_| modulus(&mut chance));
+        let of: [[u64; 16]; LANES] = std::array::from_fn(|_| modulus(&mut rng));
         let plains = of.each_ref().map(|modulus| Plain::<16>::new(&big(modulus)));
         let plains = plains.each_ref();
         let limbs = of.each_ref().map(number::limbs::<16, LIMBS>);
-        let inverse = across(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
-        let mut moduli = Moduli { limbs: any_numbers(&mut chance, 0), inverse };
+        let inverse = from_lanes(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
+        let mut moduli = Moduli { limbs: random_numbers(&mut rng, 0), inverse };
         gather(&mut moduli.limbs, &limbs.each_ref());
         for _ in 0..ROUNDS {
             let (a, b): (EightIntegers, EightIntegers) =
-                (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
+                (random_numbers(&mut rng, HIGHEST), random_numbers(&mut rng, HIGHEST));
             let (mut product, mut squared) = (a, b);
             multiply(&mut product, &b, &moduli);
             is_product(&plains, [&a, &b], &product, LIMBS);
@@ -58,18 +58,18 @@ fn products_modulo_primes() {
 fn products_modulo_moduli() {
     // Keeps numbers below 2^2048, which is at most twice a modulus.
     const HIGHEST: u64 = (1 << 20) - 1;
-    let mut chance = Chance(2_048);
+    let mut rng = TestRng(2_048);
     for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {
-        let of: [[u64; 32]; LANES] = std::array::from_fn(|_| modulus(&mut chance));
+        let of: [[u64; 32]; LANES] = std::array::from_fn(|_| modulus(&mut rng));
         let plains = of.each_ref().map(|modulus| Plain::<32>::new(&big(modulus)));
         let plains = plains.each_ref();
         let limbs = of.each_ref().map(number::limbs::<32, WIDE>);
-        let inverse = across(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
-        let mut moduli = WideModuli { limbs: any_numbers(&mut chance, 0), inverse };
+        let inverse = from_lanes(of.each_ref().map(|modulus| number::negative_inverse(modulus[0])));
+        let mut moduli = WideModuli { limbs: random_numbers(&mut rng, 0), inverse };
         gather(&mut moduli.limbs, &limbs.each_ref());
         for _ in 0..ROUNDS {
-            let a: EightWide = any_numbers(&mut chance, HIGHEST);
-            let b: EightWide = any_numbers(&mut chance, HIGHEST);
+            let a: EightWide = random_numbers(&mut rng, HIGHEST);
+            let b: EightWide = random_numbers(&mut rng, HIGHEST);
             is_product(&plains, [&a, &b], &multiply_wide(&a, &b, &moduli), WIDE);
         }
     }
@@ -78,7 +78,7 @@ fn products_modulo_moduli() {
 #[test]
 #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
 fn one_hundred_thousand_products_match_plain_words() {
-    if crate::tested().is_some() {
+    if crate::test_kernel().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
             products_modulo_primes();
@@ -89,12 +89,12 @@ fn one_hundred_thousand_products_match_plain_words() {
 
 #[test]
 fn plain_word_residues_of_long_moduli_match_big_integers() {
-    let mut chance = Chance(7);
+    let mut rng = TestRng(7);
     for _ in 0..50 {
-        let of: [u64; 16] = modulus(&mut chance);
+        let of: [u64; 16] = modulus(&mut rng);
         let plain = Plain::<16>::new(&big(&of));
         for _ in 0..20 {
-            let number: [u64; 34] = std::array::from_fn(|_| chance.word());
+            let number: [u64; 34] = std::array::from_fn(|_| rng.word());
             assert_eq!(plain.residue(&number), words(&(big(&number) % big(&of))));
         }
     }

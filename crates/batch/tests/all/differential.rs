@@ -37,9 +37,9 @@ fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; BYTES] {
 }
 
 /// Random bytes that are the same in each run (SplitMix64).
-struct Chance(u64);
+struct TestRng(u64);
 
-impl Chance {
+impl TestRng {
     fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -82,11 +82,10 @@ fn cases(usual: usize) -> usize {
 #[test]
 fn p256_signatures_verify_and_use_the_given_nonce() {
     let Some(kernel) = kernel() else { return };
-    let mut chance = Chance(256);
+    let mut rng = TestRng(256);
     for _ in 0..cases(4_000).div_ceil(LANES) {
-        let (privates, nonces) =
-            ([(); LANES].map(|()| chance.scalar()), [(); LANES].map(|()| chance.scalar()));
-        let messages = [(); LANES].map(|()| chance.octets());
+        let (privates, nonces) = ([(); LANES].map(|()| rng.scalar()), [(); LANES].map(|()| rng.scalar()));
+        let messages = [(); LANES].map(|()| rng.octets());
         let digests: [[u8; 32]; LANES] =
             messages.map(|message| digest(&SHA256, &message).as_ref().try_into().unwrap());
         let keys = privates.each_ref().map(|private| P256Key::new(&octets(private)).unwrap());
@@ -124,12 +123,12 @@ fn p256_pair(private: &BigUint) -> EcdsaKeyPair {
 #[test]
 fn ed25519_signatures_equal_those_of_aws_lc() {
     let Some(kernel) = kernel() else { return };
-    let mut chance = Chance(25_519);
+    let mut rng = TestRng(25_519);
     for _ in 0..cases(8_000).div_ceil(LANES) {
         let cases: Vec<([u8; 32], Vec<u8>)> = (0..LANES)
             .map(|_| {
-                let length = chance.word() as usize % 160;
-                (chance.octets(), (0..length).map(|_| chance.word() as u8).collect())
+                let length = rng.word() as usize % 160;
+                (rng.octets(), (0..length).map(|_| rng.word() as u8).collect())
             })
             .collect();
         for ((seed, message), made) in cases.iter().zip(crate::ed25519::signed(kernel, &cases)) {
@@ -145,9 +144,9 @@ fn rsa_signatures_equal_those_of_aws_lc() {
     let Some(kernel) = kernel() else { return };
     let pairs: [KeyPair; LANES] = std::array::from_fn(|_| KeyPair::generate(KeySize::Rsa2048).unwrap());
     let keys = pairs.each_ref().map(|pair| Numbers::of(pair).key());
-    let mut chance = Chance(2_048);
+    let mut rng = TestRng(2_048);
     for _ in 0..cases(800).div_ceil(LANES) {
-        let messages = [(); LANES].map(|()| chance.octets());
+        let messages = [(); LANES].map(|()| rng.octets());
         let inputs = messages.map(|message| padded(&SHA256, &message));
         let jobs: [Job<'_>; LANES] =
             std::array::from_fn(|lane| Job { key: &keys[lane], input: &inputs[lane] });

@@ -45,16 +45,16 @@ impl Estate {
             return Err(failed("the process has no standard error"));
         };
         let mut stderr = BufReader::new(stderr);
-        let mut said = String::new();
-        while let Ok(read @ 1..) = stderr.read_line(&mut said) {
-            let line = &said[said.len() - read..];
+        let mut output = String::new();
+        while let Ok(read @ 1..) = stderr.read_line(&mut output) {
+            let line = &output[output.len() - read..];
             if let Some((_, dns)) = line.trim().rsplit_once("name server ") {
                 let dns = dns.to_owned();
                 return Ok(Self { child, stderr, dns, truth, roots, targets });
             }
         }
         let _ = child.wait();
-        Err(failed(said.trim()))
+        Err(failed(output.trim()))
     }
 
     /// Writes the hosts of the most used port with plain TLS (no STARTTLS) to a file. Returns the file and the port.
@@ -79,10 +79,10 @@ impl Estate {
     /// Stops the estate and returns the counters of its servers.
     pub(crate) fn stop(mut self) -> String {
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-        let mut said = String::new();
-        let _ = self.stderr.read_to_string(&mut said);
+        let mut output = String::new();
+        let _ = self.stderr.read_to_string(&mut output);
         let _ = self.child.wait();
-        let counted = said.lines().find_map(|line| line.strip_prefix("counted: "));
+        let counted = output.lines().find_map(|line| line.strip_prefix("counted: "));
         counted.unwrap_or("nothing").to_owned()
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cli::exit::{Exit, Outcome, Problem};
 
 /// The result of a program's run: durations, peak memory, success, and the end of its error output.
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     pub(crate) wall: Duration,
     /// User plus system CPU time.
     pub(crate) processor: Duration,
@@ -14,7 +14,7 @@ pub(crate) struct Measured {
     pub(crate) memory_kib: u64,
     pub(crate) succeeded: bool,
     /// Last characters of the program's standard error.
-    pub(crate) said: String,
+    pub(crate) stderr_tail: String,
 }
 
 /// Interval between two checks of the child. A memory peak between two checks is not missed: the kernel records the high-water
@@ -23,10 +23,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Clock ticks per second in /proc: USER_HZ, which is 100 on every Linux architecture.
 const TICKS_PER_SECOND: u64 = 100;
 /// Maximum number of characters of standard error that are stored: the last ones.
-const SAID_CHARS_MAX: usize = 400;
+const STDERR_CHARS_MAX: usize = 400;
 
 /// Runs `command` until it exits.
-pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
+pub(crate) fn run(command: &mut Command) -> Outcome<Measurement> {
     let began = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(
@@ -34,7 +34,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
                 Problem::new(Exit::Machine, format_args!("cannot run {:?}: {error}", command.get_program()))
             },
         )?;
-    let said = gather(&mut child);
+    let stderr_tail = gather(&mut child);
     let mut memory_kib = 0;
     // The CPU times of an exited process stay readable until `wait`.
     let ticks = loop {
@@ -47,13 +47,13 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
     };
     let wall = began.elapsed();
     let status = child.wait().map_err(|error| Problem::new(Exit::Machine, error))?;
-    Ok(Measured {
+    Ok(Measurement {
         wall,
         processor: Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND),
         memory_kib,
         // A scan that finds dead endpoints exits with an error code. This is not a failure.
         succeeded: status.success(),
-        said: said.join().unwrap_or_default(),
+        stderr_tail: stderr_tail.join().unwrap_or_default(),
     })
 }
 
@@ -62,7 +62,7 @@ fn gather(child: &mut Child) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let text =
             stderr.map(|stderr| std::io::read_to_string(stderr).unwrap_or_default()).unwrap_or_default();
-        let skip = text.chars().count().saturating_sub(SAID_CHARS_MAX);
+        let skip = text.chars().count().saturating_sub(STDERR_CHARS_MAX);
         text.chars().skip(skip).collect()
     })
 }
@@ -93,7 +93,7 @@ mod tests {
             .args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done >&2"]));
         let measured = measured.unwrap();
         assert!(measured.succeeded && measured.memory_kib > 100);
-        assert_eq!(measured.said, "done\n");
+        assert_eq!(measured.stderr_tail, "done\n");
         assert!(measured.processor <= measured.wall * 2);
     }
 }

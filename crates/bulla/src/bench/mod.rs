@@ -17,7 +17,7 @@ use cli::units::count;
 
 use arguments::ScanBench;
 use estate::Estate;
-use measure::Measured;
+use measure::Measurement;
 use verdicts::Verdicts;
 
 /// Arguments of `bulla bench`.
@@ -37,7 +37,7 @@ pub(crate) enum BenchCommand {
 /// The result of one run of a scanner, on an estate that no other run uses.
 struct Row {
     scanner: String,
-    measured: Measured,
+    measured: Measurement,
     /// Endpoints for which the scanner reported a certificate.
     answered: u64,
     verdicts: Option<Verdicts>,
@@ -176,7 +176,7 @@ fn markdown(args: &ScanBench, rows: &[Row]) -> String {
     );
     let first = rows.first().map(|row| row.measured.wall.as_secs_f64());
     for row in rows {
-        let Measured { wall, processor, memory_kib, .. } = row.measured;
+        let Measurement { wall, processor, memory_kib, .. } = row.measured;
         let endpoints = args.balancer.unwrap_or(args.endpoints).max(1) as f64;
         let ratio = match first {
             Some(first) if first > 0.0 && rows.len() > 1 => format!(" (×{:.2})", wall.as_secs_f64() / first),
@@ -199,7 +199,7 @@ fn markdown(args: &ScanBench, rows: &[Row]) -> String {
         out += &format!("- {}: {}\n", row.scanner, row.counted);
     }
     for row in rows.iter().filter(|row| !row.measured.succeeded) {
-        out += &format!("\n{} ended with an error: {}\n", row.scanner, row.measured.said);
+        out += &format!("\n{} ended with an error: {}\n", row.scanner, row.measured.stderr_tail);
     }
     for difference in rows.iter().filter_map(|row| row.verdicts.as_ref()).flat_map(|v| &v.differences) {
         out += &format!("\n- differs: {difference}");

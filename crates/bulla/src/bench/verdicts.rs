@@ -89,7 +89,7 @@ impl Verdicts {
     fn judge(&mut self, target: &str, truth: &Truth, found: Option<&(String, BTreeSet<String>)>) {
         let Some((outcome, findings)) = found else {
             self.missed += 1 + truth.findings.len() as u64;
-            self.differ(format!("{target} was not scanned"));
+            self.add_difference(format!("{target} was not scanned"));
             return;
         };
         self.answered += u64::from(outcome == "answered");
@@ -97,7 +97,7 @@ impl Verdicts {
             self.right += 1;
         } else {
             self.wrong += 1;
-            self.differ(format!("{target}: {outcome}, should be {}", truth.outcome));
+            self.add_difference(format!("{target}: {outcome}, should be {}", truth.outcome));
         }
         // A finding about several endpoints names only the first endpoint. Such findings are not compared here.
         let own = |code: &&String| !code.starts_with("estate.");
@@ -106,16 +106,16 @@ impl Verdicts {
                 self.right += 1;
             } else {
                 self.missed += 1;
-                self.differ(format!("{target}: missed {code}"));
+                self.add_difference(format!("{target}: missed {code}"));
             }
         }
         for code in findings.difference(&truth.findings).filter(own) {
             self.wrong += 1;
-            self.differ(format!("{target}: false {code}"));
+            self.add_difference(format!("{target}: false {code}"));
         }
     }
 
-    fn differ(&mut self, text: String) {
+    fn add_difference(&mut self, text: String) {
         if self.differences.len() < DIFFERENCES_MAX {
             self.differences.push(text);
         }

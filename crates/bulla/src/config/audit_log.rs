@@ -208,20 +208,23 @@ mod tests {
 
     #[test]
     fn invalid_audit_settings_are_rejected_with_the_key() {
-        let wrong = |change: fn(&mut AuditSettings), word: &str| {
+        let assert_invalid = |change: fn(&mut AuditSettings), word: &str| {
             let mut settings = AuditSettings::default();
             settings.check().unwrap();
             change(&mut settings);
             let error = settings.check().unwrap_err();
             assert!(error.message.contains(word) && error.hint.is_some(), "{}", error.message);
         };
-        wrong(|all| all.head_every_s = 1, "head_every_s");
-        wrong(|all| all.prune_after_days = 30, "seal_after_days is 0");
-        wrong(|all| (all.seal_after_days, all.prune_after_days) = (90, 30), "prune_after_days is 30");
-        wrong(|all| all.witness.file = "heads.jsonl".into(), "witness.file");
-        wrong(|all| all.witness.syslog = "logs:514".into(), "witness.syslog");
-        wrong(|all| all.witness.webhook_url = "http://w.example/".into(), "https");
-        wrong(|all| all.witness.webhook_url = "https://w.example/".into(), "webhook_secret_file");
+        assert_invalid(|all| all.head_every_s = 1, "head_every_s");
+        assert_invalid(|all| all.prune_after_days = 30, "seal_after_days is 0");
+        assert_invalid(
+            |all| (all.seal_after_days, all.prune_after_days) = (90, 30),
+            "prune_after_days is 30",
+        );
+        assert_invalid(|all| all.witness.file = "heads.jsonl".into(), "witness.file");
+        assert_invalid(|all| all.witness.syslog = "logs:514".into(), "witness.syslog");
+        assert_invalid(|all| all.witness.webhook_url = "http://w.example/".into(), "https");
+        assert_invalid(|all| all.witness.webhook_url = "https://w.example/".into(), "webhook_secret_file");
     }
 
     #[test]
@@ -234,18 +237,18 @@ mod tests {
             ..WitnessSettings::default()
         };
         good().check().unwrap();
-        let wrong = |change: fn(&mut WitnessSettings), word: &str| {
+        let assert_invalid = |change: fn(&mut WitnessSettings), word: &str| {
             let mut settings = good();
             change(&mut settings);
             let error = settings.check().unwrap_err();
             assert!(error.message.contains(word) && error.hint.is_some(), "{}", error.message);
         };
-        wrong(|all| all.s3_bucket = "a/b".into(), "s3_bucket");
-        wrong(|all| all.s3_prefix = "a?b".into(), "s3_prefix");
-        wrong(|all| all.s3_prefix = "../b".into(), "s3_prefix");
-        wrong(|all| all.s3_region.clear(), "s3_region");
-        wrong(|all| all.s3_endpoint = "minio:9000".into(), "s3_endpoint");
-        wrong(|all| all.s3_mode = "none".into(), "s3_mode");
-        wrong(|all| all.s3_retention_days = 0, "s3_retention_days");
+        assert_invalid(|all| all.s3_bucket = "a/b".into(), "s3_bucket");
+        assert_invalid(|all| all.s3_prefix = "a?b".into(), "s3_prefix");
+        assert_invalid(|all| all.s3_prefix = "../b".into(), "s3_prefix");
+        assert_invalid(|all| all.s3_region.clear(), "s3_region");
+        assert_invalid(|all| all.s3_endpoint = "minio:9000".into(), "s3_endpoint");
+        assert_invalid(|all| all.s3_mode = "none".into(), "s3_mode");
+        assert_invalid(|all| all.s3_retention_days = 0, "s3_retention_days");
     }
 }

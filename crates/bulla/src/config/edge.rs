@@ -217,7 +217,7 @@ impl EdgeSettings {
     }
 
     /// Checks that all settings needed to run are present, from the file or from flags.
-    pub(crate) fn check_whole(&self) -> Outcome<()> {
+    pub(crate) fn check_required(&self) -> Outcome<()> {
         if self.certificates.as_os_str().is_empty() && !self.inventory {
             return Err(Problem::usage("the edge has no certificates to present").hint(
                 "name a folder of *.pem files: --certificates, or edge.certificates in the configuration; or use managed \
@@ -256,17 +256,17 @@ impl EdgeSettings {
 
     pub(crate) fn routes(&self, named_files: ReferencedFiles) -> Outcome<Routes> {
         let groups = groups(&self.upstreams, named_files)?;
-        let wrong = |error: BadRoute| {
+        let route_error = |error: BadRoute| {
             Problem::usage(format_args!("an upstream of [edge]: {error}"))
                 .hint("see --upstream, edge.upstream and edge.routes")
         };
-        let read = |upstream: &str, alpn: &[String], told: bool, mode: ForwardingMode| {
+        let read = |upstream: &str, alpn: &[String], sends_proxy_protocol: bool, mode: ForwardingMode| {
             let to = match groups.get(upstream) {
-                Some(group) => Route::to(Arc::clone(group), alpn).map_err(wrong)?,
-                None => Route::new(upstream, alpn).map_err(wrong)?,
+                Some(group) => Route::to(Arc::clone(group), alpn).map_err(route_error)?,
+                None => Route::new(upstream, alpn).map_err(route_error)?,
             };
-            let to = if told { to.with_proxy_protocol() } else { to };
-            to.with_mode(mode.into()).map_err(wrong)
+            let to = if sends_proxy_protocol { to.with_proxy_protocol() } else { to };
+            to.with_mode(mode.into()).map_err(route_error)
         };
         let default = match self.upstream.as_str() {
             "" => None,
@@ -275,9 +275,9 @@ impl EdgeSettings {
         let mut routes = Routes::new(default);
         for route in &self.routes {
             let alpn = route.alpn.as_ref().unwrap_or(&self.alpn);
-            let told = route.proxy_protocol.unwrap_or(self.proxy_protocol);
-            let to = read(&route.upstream, alpn, told, route.mode.unwrap_or(self.mode))?;
-            routes.add(&route.names, to).map_err(wrong)?;
+            let sends_proxy_protocol = route.proxy_protocol.unwrap_or(self.proxy_protocol);
+            let to = read(&route.upstream, alpn, sends_proxy_protocol, route.mode.unwrap_or(self.mode))?;
+            routes.add(&route.names, to).map_err(route_error)?;
         }
         Ok(routes)
     }

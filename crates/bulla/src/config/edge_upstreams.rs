@@ -86,21 +86,21 @@ pub(super) fn groups(
         upstream.check()?;
         let group = Arc::new(upstream.group(named_files)?);
         if groups.insert(upstream.name.clone(), group).is_some() {
-            return upstream.wrong("two upstreams have this name", "give each upstream a unique name");
+            return upstream.invalid("two upstreams have this name", "give each upstream a unique name");
         }
     }
     Ok(groups)
 }
 
 impl EdgeUpstreamSettings {
-    fn wrong<T>(&self, what: impl std::fmt::Display, hint: &str) -> Outcome<T> {
+    fn invalid<T>(&self, what: impl std::fmt::Display, hint: &str) -> Outcome<T> {
         Err(Problem::usage(format_args!("the upstream {:?} of [[edge.upstreams]]: {what}", self.name))
             .hint(hint))
     }
 
     fn check(&self) -> Outcome<()> {
         if self.name.is_empty() || self.name.contains(':') {
-            return self.wrong("its name is empty or contains a colon", "for example name = \"shop\"");
+            return self.invalid("its name is empty or contains a colon", "for example name = \"shop\"");
         }
         for (key, value, least, most) in [
             ("health_interval_s", self.health_interval_s, 0, 3_600),
@@ -111,33 +111,34 @@ impl EdgeUpstreamSettings {
             ("eject_s", self.eject_s, 1, 3_600),
         ] {
             if !(least..=most).contains(&value) {
-                return self.wrong(
+                return self.invalid(
                     format_args!("{key} must be from {least} to {most}"),
                     "see docs/configuration.md",
                 );
             }
         }
         if !self.health_path.is_empty() && !self.health_path.starts_with('/') {
-            return self.wrong("health_path does not begin with /", "for example health_path = \"/healthz\"");
+            return self
+                .invalid("health_path does not begin with /", "for example health_path = \"/healthz\"");
         }
         if !self.health_host.bytes().all(|octet| octet.is_ascii_graphic()) {
             return self
-                .wrong("health_host is not a host name", "give a host name, or leave health_host out");
+                .invalid("health_host is not a host name", "give a host name, or leave health_host out");
         }
         let has_files = !self.ca_files.is_empty() || !self.client_certificate_file.as_os_str().is_empty();
         if !self.tls && (has_files || !self.server_name.is_empty()) {
             return self
-                .wrong("server_name, ca_files and client_certificate_file need TLS", "add tls = true");
+                .invalid("server_name, ca_files and client_certificate_file need TLS", "add tls = true");
         }
         if self.client_certificate_file.as_os_str().is_empty() != self.client_key_file.as_os_str().is_empty()
         {
-            return self.wrong(
+            return self.invalid(
                 "client_certificate_file and client_key_file must be set together",
                 "set both, or neither",
             );
         }
         if self.tls && self.server_name.is_empty() {
-            return self.wrong(
+            return self.invalid(
                 "tls needs server_name",
                 "give the name in the certificates of its servers; it is also sent as SNI",
             );
@@ -159,7 +160,7 @@ impl EdgeUpstreamSettings {
             eject: Duration::from_secs(self.eject_s),
         };
         Group::new(&self.name, &self.servers, self.balance, health, tls).or_else(|error| {
-            self.wrong(error, "for example servers = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]")
+            self.invalid(error, "for example servers = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]")
         })
     }
 
@@ -169,7 +170,7 @@ impl EdgeUpstreamSettings {
             return Ok(None);
         }
         let Ok(server) = HostOrIp::parse(&self.server_name) else {
-            return self.wrong("server_name is not a host name or IP address", "for example app.internal");
+            return self.invalid("server_name is not a host name or IP address", "for example app.internal");
         };
         let (mut roots, mut certificate) = (Vec::new(), None);
         if named_files == ReferencedFiles::Read {
@@ -186,6 +187,6 @@ impl EdgeUpstreamSettings {
         }
         UpstreamTls::new(server, roots, certificate)
             .map(Some)
-            .or_else(|error| self.wrong(error, "check its ca_files and client_certificate_file"))
+            .or_else(|error| self.invalid(error, "check its ca_files and client_certificate_file"))
     }
 }

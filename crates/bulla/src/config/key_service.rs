@@ -92,7 +92,7 @@ impl Default for NodeSettings {
 
 impl NodeSettings {
     /// Returns whether the service is configured as a node of a cluster.
-    pub(crate) fn is_one(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         !self.server.is_empty()
     }
 
@@ -229,10 +229,10 @@ impl KeyServiceSettings {
 
     /// Checks that all settings needed to run are present, from the file or from flags. `listen`: whether a TLS address was
     /// requested.
-    pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
+    pub(crate) fn check_required(&self, listen: bool) -> Outcome<()> {
         let in_clouds = self.aws_kms.len() + self.azure_keys.len() + self.gcp_kms.len();
         let is_empty = self.directories.is_empty() && self.pkcs11_labels.is_empty();
-        if is_empty && in_clouds == 0 && !self.inventory && !self.node.is_one() {
+        if is_empty && in_clouds == 0 && !self.inventory && !self.node.is_configured() {
             return Err(Problem::usage("the key service has no keys to sign with")
                 .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or use the keys of \
                  managed certificates: --inventory, or keys.inventory; or join a control plane as a node: --join"));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use signer::SocketAccess;
 
 /// Length of a SHA-256 in hexadecimal.
-const HASH: usize = 64;
+const HASH_DIGITS: usize = 64;
 
 /// Configuration section `[signer]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -56,7 +56,9 @@ impl SignerSettings {
     pub(crate) fn pinned(&self) -> Outcome<BTreeMap<String, String>> {
         let read = |text: &String| {
             let found = text.split_once('=').filter(|(name, hash)| {
-                !name.is_empty() && hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+                !name.is_empty()
+                    && hash.len() == HASH_DIGITS
+                    && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
             });
             let (name, hash) = found.ok_or_else(|| {
                 Problem::usage(format_args!("signer.profiles: {text:?} is not NAME=SHA256"))

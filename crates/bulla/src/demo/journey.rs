@@ -11,7 +11,7 @@ use outbound::tls::Connector;
 use serde_json::{Value, json};
 
 use super::fixtures::{NAMES, Receiver};
-use super::place::Place;
+use super::place::DemoFolder;
 use super::servers::DemoServer;
 
 /// The longest wait for one effect, such as an alert. A machine under load may be slow.
@@ -23,7 +23,7 @@ const OWNER: &str = "shop-team";
 
 /// The parts of the demo that the steps use.
 pub(super) struct DemoContext<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a DemoFolder,
     pub(super) shop: &'a DemoServer,
     /// Receiver of the alert webhooks.
     pub(super) webhook: &'a Receiver,
@@ -42,7 +42,7 @@ pub(super) async fn step(work: impl Future<Output = Outcome<String>>) -> Outcome
 }
 
 /// Waits until a condition holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Outcome<()> {
+async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Outcome<()> {
     let deadline = Instant::now() + TIMEOUT;
     while !Box::pin(holds()).await? {
         if Instant::now() > deadline {
@@ -77,20 +77,20 @@ impl DemoContext<'_> {
             ))
         })
         .await?;
-        step(self.claimed()).await?;
+        step(self.claim_certificate()).await?;
         step(self.renew_and_deploy()).await?;
         step(self.wait_for_alert_resolved(&raised)).await?;
         step(self.move_key_to_service()).await?;
-        step(self.called()).await?;
-        step(self.audited()).await
+        step(self.call_api()).await?;
+        step(self.verify_audit_log()).await
     }
 
     /// Waits until a watch has scanned the simulated estate.
     async fn wait_for_estate_scan(&self) -> Outcome<String> {
         let place = self.place;
-        place.does(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
+        place.run_checked(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
         let mut counts = Value::Null;
-        until("the scan of the estate", async || {
+        wait_until("the scan of the estate", async || {
             let watch = place.json(&["watch", "show", "estate"]).await?;
             counts = watch["last_run"]["counts"].clone();
             Ok(watch["last_run"].is_object())
@@ -111,11 +111,13 @@ impl DemoContext<'_> {
         let place = self.place;
         let hook = format!("http://127.0.0.1:{}/", self.webhook.port);
         let config = json!({ "type": "webhook", "url": hook, "secret": "0123456789abcdef" });
-        place.give(&["alert", "channel", "create"], &json!({ "name": "team", "config": config })).await?;
+        place
+            .run_with_input(&["alert", "channel", "create"], &json!({ "name": "team", "config": config }))
+            .await?;
         let rule = json!({ "name": "all", "rule": { "channels": ["team"] } });
-        place.give(&["alert", "rule", "create"], &rule).await?;
+        place.run_with_input(&["alert", "rule", "create"], &rule).await?;
         let target = format!("127.0.0.1:{}", self.shop.port);
-        place.does(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
+        place.run_checked(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
         let fingerprint = self.shop_certificate_sha256()?;
         let raised = || {
             self.webhook.messages().into_iter().find(|message| {
@@ -124,7 +126,7 @@ impl DemoContext<'_> {
                     && message.to_string().contains(&fingerprint)
             })
         };
-        until("the alert at the webhook", async || Ok(raised().is_some())).await?;
+        wait_until("the alert at the webhook", async || Ok(raised().is_some())).await?;
         Ok(raised().unwrap_or_default())
     }
 
@@ -135,9 +137,9 @@ impl DemoContext<'_> {
         Ok(leaf.unwrap_or_default())
     }
 
-    async fn claimed(&self) -> Outcome<String> {
+    async fn claim_certificate(&self) -> Outcome<String> {
         let found = self.shop_certificate_sha256()?;
-        self.place.does(&["cert", "claim", &found, "--owner", OWNER]).await?;
+        self.place.run_checked(&["cert", "claim", &found, "--owner", OWNER]).await?;
         Ok(format!("claimed: {} is managed now, its owner is {OWNER}", NAMES[0]))
     }
 
@@ -155,19 +157,19 @@ impl DemoContext<'_> {
                 "verify": { "port": self.shop.port, "server_name": NAMES[0] },
             }
         });
-        let target = place.give(&["target", "create"], &document).await?;
+        let target = place.run_with_input(&["target", "create"], &document).await?;
         let target = text(&target, "/id")?;
         self.allow().await?;
         let change = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
         place.write("change.json", &change.to_string())?;
         // Retry, because the command fails if the lifecycle changes the certificate at the same time.
-        until("the change of the certificate", async || {
+        wait_until("the change of the certificate", async || {
             let updated = place.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
             Ok(updated.status.success())
         })
         .await?;
-        place.does(&["cert", "renew", NAMES[0]]).await?;
-        until("the deployment", async || {
+        place.run_checked(&["cert", "renew", NAMES[0]]).await?;
+        wait_until("the deployment", async || {
             let shown = place.json(&["cert", "show", NAMES[0]]).await?;
             Ok(shown["status"] == "active" && shown["served_status"] == "newest")
         })
@@ -182,13 +184,13 @@ impl DemoContext<'_> {
         let (policy, state) =
             (place.path("agent.toml").display().to_string(), place.path("data/agent").display().to_string());
         let check = ["agent", "policy", "check", "--policy", &policy, "--state", &state, "--lines"];
-        let lines = place.does(&check).await?;
+        let lines = place.run_checked(&check).await?;
         let before = place.read("agent.toml")?;
         place.write("agent.toml", &format!("{before}{lines}"))
     }
 
     async fn wait_for_alert_resolved(&self, raised: &Value) -> Outcome<String> {
-        until("the resolution of the alert", async || {
+        wait_until("the resolution of the alert", async || {
             let resolved = self.place.json(&["alert", "list", "--state", "resolved"]).await?;
             let rows = resolved["rows"].as_array();
             Ok(rows.is_some_and(|rows| rows.iter().any(|alert| alert["id"] == raised["alert"])))
@@ -200,18 +202,18 @@ impl DemoContext<'_> {
     /// Moves the key to the key service, so that the terminator serves the certificate.
     async fn move_key_to_service(&self) -> Outcome<String> {
         let place = self.place;
-        until("the key policy", async || {
+        wait_until("the key policy", async || {
             let made = place.output(&["key", "policy", "create", "here", "site: local", "--yes"]).await?;
             Ok(made.status.success())
         })
         .await?;
-        place.does(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]).await?;
+        place.run_checked(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]).await?;
         let pem = place.read("shop.pem")?;
         let begin = pem.find("-----BEGIN PRIVATE KEY").unwrap_or_default();
         let end = "-----END PRIVATE KEY-----\n";
         let key: String = pem[begin..].split_inclusive(end).take(1).collect();
         place.write("shop.key", &key)?;
-        place.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]).await?;
+        place.run_checked(&["key", "seal", "--policy", "here", "--key", "shop.key"]).await?;
         for name in ["shop.pem", "shop.key"] {
             place.write(name, "")?;
         }
@@ -219,7 +221,7 @@ impl DemoContext<'_> {
         let connector =
             Connector::with_roots(root).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
         let edge = SocketAddr::from((Ipv4Addr::LOCALHOST, place.edge_port));
-        until("the terminator", async || {
+        wait_until("the terminator", async || {
             Ok(connector.connect(edge, NAMES[0], Deadline::within(TIMEOUT)).await.is_ok())
         })
         .await?;
@@ -228,10 +230,12 @@ impl DemoContext<'_> {
     }
 
     /// Calls the shop's API at the terminator, through the proxy, which injects a credential.
-    async fn called(&self) -> Outcome<String> {
+    async fn call_api(&self) -> Outcome<String> {
         let place = self.place;
         place.write("value", SECRET)?;
-        place.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]).await?;
+        place
+            .run_checked(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"])
+            .await?;
         place.write("value", "")?;
         let failed = |error: reqwest::Error| Problem::new(Exit::Incomplete, chain(&error));
         let ca =
@@ -245,14 +249,14 @@ impl DemoContext<'_> {
         let head = heads.iter().find(|head| head.starts_with("GET /api/stock "));
         let injected = head.is_some_and(|head| head.contains(&format!("Bearer {SECRET}")));
         if !status.is_success() || !injected {
-            let told =
+            let problem_text =
                 format!("the call through the proxy: status {status}, credential injected: {injected}");
-            return Err(Problem::new(Exit::Incomplete, told));
+            return Err(Problem::new(Exit::Incomplete, problem_text));
         }
         Ok("called through the proxy, which injected a credential that the client never sees".to_owned())
     }
 
-    async fn audited(&self) -> Outcome<String> {
+    async fn verify_audit_log(&self) -> Outcome<String> {
         let verified = self.place.json(&["audit", "verify"]).await?;
         if verified["good"] != true {
             return Err(Problem::new(Exit::Incomplete, format_args!("the audit log: {verified}")));

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::fixtures::Receiver;
 use self::journey::{DemoContext, step};
-use self::place::Place;
+use self::place::DemoFolder;
 use self::servers::{DemoServer, loopback_bind_error};
 use crate::serve_command;
 
@@ -28,15 +28,15 @@ const ENDPOINTS: usize = 120;
 /// Seed of the estate: every demo has the same one.
 const SEED: u64 = 20_261_121;
 /// The timeout of a graceful shutdown of all roles.
-const STOP: Duration = Duration::from_secs(40);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
 /// The output line of `bulla up` after which the API is available.
-const UP: &str = "bulla is up";
+const READY_LINE: &str = "bulla is up";
 
 /// Runs the demo until Ctrl-C.
 pub(crate) async fn run() -> Outcome<Exit> {
-    let stop = cli::stop::on_signal_within(STOP)?;
+    let stop = cli::stop::on_signal_within(SHUTDOWN_TIMEOUT)?;
     let began = Instant::now();
-    let place = Place::make()?;
+    let place = DemoFolder::create()?;
     eprintln!("a demo of Bulla on this machine alone, in {}", place.folder().display());
     let fleet = estate().await?;
     let receiver = || Receiver::start().map_err(|error| loopback_bind_error(&error));
@@ -55,7 +55,7 @@ pub(crate) async fn run() -> Outcome<Exit> {
             })
             .await?;
             journey.run().await?;
-            farewell(&place, began.elapsed()).await
+            print_next_steps(&place, began.elapsed()).await
         };
         tokio::select! {
             outcome = Box::pin(all) => outcome,
@@ -63,7 +63,7 @@ pub(crate) async fn run() -> Outcome<Exit> {
         }
     };
     let outcome = match (&mut process, outcome) {
-        (Some(process), Ok(())) => process.until_end(&stop).await,
+        (Some(process), Ok(())) => process.wait_for_exit(&stop).await,
         (_, outcome) => outcome,
     };
     if let Some(process) = process {
@@ -83,20 +83,20 @@ async fn estate() -> Outcome<Fleet> {
 }
 
 /// Writes the files of the demo. Returns the number of endpoints of the estate.
-async fn prepare(place: &Place, fleet: &Fleet, upstream: u16) -> Outcome<usize> {
+async fn prepare(place: &DemoFolder, fleet: &Fleet, upstream: u16) -> Outcome<usize> {
     let targets: Vec<String> = fleet.truth().into_iter().map(|truth| truth.target).collect();
     place.write("estate.txt", &targets.join("\n"))?;
     place.write("estate-roots.pem", &fleet.roots_pem())?;
     place.configure(fleet.dns(), upstream)?;
     // With a policy, `bulla up` has the role agent. The policy allows nothing yet.
     let policy = place.path("agent.toml").display().to_string();
-    place.does(&["agent", "policy", "init", "--policy", &policy]).await?;
+    place.run_checked(&["agent", "policy", "init", "--policy", &policy]).await?;
     Ok(targets.len())
 }
 
 /// Prints commands that show what the demo has created.
-async fn farewell(place: &Place, took: Duration) -> Outcome<()> {
-    let link = place.does(&["console"]).await?;
+async fn print_next_steps(place: &DemoFolder, took: Duration) -> Outcome<()> {
+    let link = place.run_checked(&["console"]).await?;
     eprintln!(
         "done in {:.1} s. Everything still runs; Ctrl-C ends it and removes the folder.",
         took.as_secs_f64()
@@ -115,7 +115,7 @@ struct Process(Child);
 
 impl Process {
     /// Starts `bulla up` and waits until it is ready.
-    async fn start(place: &Place) -> Outcome<Self> {
+    async fn start(place: &DemoFolder) -> Outcome<Self> {
         let mut command = place.bulla(&["up", serve_command::END_WITH_PARENT]);
         // The demo stops this process itself, so signals from the terminal must not reach it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -127,12 +127,12 @@ impl Process {
             return Err(failed(&"the process has no standard error"));
         };
         let mut lines = BufReader::new(errors).lines();
-        let mut said = String::new();
+        let mut output = String::new();
         loop {
             match lines.next_line().await {
-                Ok(Some(line)) if line.starts_with(UP) => break,
-                Ok(Some(line)) => said.push_str(&format!("\n{line}")),
-                Ok(None) | Err(_) => return Err(failed(&said)),
+                Ok(Some(line)) if line.starts_with(READY_LINE) => break,
+                Ok(Some(line)) => output.push_str(&format!("\n{line}")),
+                Ok(None) | Err(_) => return Err(failed(&output)),
             }
         }
         // Read all output, so that the process never blocks on a full pipe. Its warnings about the estate are expected.
@@ -146,7 +146,7 @@ impl Process {
     }
 
     /// Waits for a signal, or for an unexpected end of the process.
-    async fn until_end(&mut self, stop: &CancellationToken) -> Outcome<()> {
+    async fn wait_for_exit(&mut self, stop: &CancellationToken) -> Outcome<()> {
         tokio::select! {
             () = stop.cancelled() => Ok(()),
             status = self.0.wait() => {

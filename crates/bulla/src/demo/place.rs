@@ -18,13 +18,13 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 const OWN_VARIABLES: &str = "BULLA_";
 
 /// A temporary folder with all files of a demo. It is removed on drop.
-pub(super) struct Place {
+pub(super) struct DemoFolder {
     folder: PathBuf,
     pub(super) edge_port: u16,
     pub(super) proxy_port: u16,
 }
 
-impl Drop for Place {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "the folder of the demo cannot be removed");
@@ -32,11 +32,11 @@ impl Drop for Place {
     }
 }
 
-impl Place {
-    pub(super) fn make() -> Outcome<Self> {
+impl DemoFolder {
+    pub(super) fn create() -> Outcome<Self> {
         let folder = std::env::temp_dir().join(format!("bulla-demo-{}", uuid::Uuid::new_v4().simple()));
-        let made = fs::DirBuilder::new().mode(0o700).create(&folder);
-        made.map_err(|error| unwritten(&folder, &error))?;
+        let created = fs::DirBuilder::new().mode(0o700).create(&folder);
+        created.map_err(|error| write_error(&folder, &error))?;
         Ok(Self { folder, edge_port: free_port(), proxy_port: free_port() })
     }
 
@@ -50,7 +50,7 @@ impl Place {
 
     pub(super) fn write(&self, name: &str, text: &str) -> Outcome<()> {
         let path = self.path(name);
-        fs::write(&path, text).map_err(|error| unwritten(&path, &error))
+        fs::write(&path, text).map_err(|error| write_error(&path, &error))
     }
 
     pub(super) fn read(&self, name: &str) -> Outcome<String> {
@@ -110,31 +110,34 @@ impl Place {
     }
 
     /// Runs a command that must succeed. Returns its standard output.
-    pub(super) async fn does(&self, arguments: &[&str]) -> Outcome<String> {
+    pub(super) async fn run_checked(&self, arguments: &[&str]) -> Outcome<String> {
         let output = self.output(arguments).await?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(Problem::new(Exit::Machine, format_args!("bulla {}: {}", arguments.join(" "), said.trim())))
+        let error_output = String::from_utf8_lossy(&output.stderr);
+        Err(Problem::new(
+            Exit::Machine,
+            format_args!("bulla {}: {}", arguments.join(" "), error_output.trim()),
+        ))
     }
 
     /// Runs a command that must succeed. Returns its output as JSON.
     pub(super) async fn json(&self, arguments: &[&str]) -> Outcome<Value> {
-        let text = self.does(&[arguments, &["--output", "json"]].concat()).await?;
+        let text = self.run_checked(&[arguments, &["--output", "json"]].concat()).await?;
         serde_json::from_str(&text).map_err(|error| {
             Problem::new(Exit::Machine, format_args!("bulla {}: {error}", arguments.join(" ")))
         })
     }
 
     /// Runs a command with `document` as its input file. Returns its output as JSON.
-    pub(super) async fn give(&self, command: &[&str], document: &Value) -> Outcome<Value> {
+    pub(super) async fn run_with_input(&self, command: &[&str], document: &Value) -> Outcome<Value> {
         self.write("document.json", &document.to_string())?;
         self.json(&[command, &["--file", "document.json"]].concat()).await
     }
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Problem {
+fn write_error(path: &Path, error: &std::io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
         .hint("set TMPDIR to a folder that you may write to")
 }

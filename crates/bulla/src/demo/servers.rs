@@ -26,8 +26,9 @@ impl DemoServer {
     /// Bulla did not issue this certificate and does not renew it.
     pub(super) fn start(folder: &Path) -> Outcome<Self> {
         let (chain, key) = (folder.join("full.pem"), folder.join("key.pem"));
-        let made = expiring_certificate();
-        let (certificate_pem, key_pem) = made.map_err(|error| Problem::new(Exit::Machine, error))?;
+        let certificate_and_key = expiring_certificate();
+        let (certificate_pem, key_pem) =
+            certificate_and_key.map_err(|error| Problem::new(Exit::Machine, error))?;
         for (path, text) in [(&chain, certificate_pem.as_bytes()), (&key, key_pem.as_bytes())] {
             crate::data_folder::put_bytes(path, text)?;
         }

@@ -127,9 +127,10 @@ impl Mirror {
         }
         self.save()?;
         let is_new = |(file, _): &(&String, &String)| !self.postponed.contains_key(*file);
-        let told = postponed.iter().filter(is_new).map(|(file, why)| (file.clone(), why.clone())).collect();
+        let newly_postponed =
+            postponed.iter().filter(is_new).map(|(file, why)| (file.clone(), why.clone())).collect();
         self.postponed = postponed;
-        Ok(SyncReport { changed, postponed: told })
+        Ok(SyncReport { changed, postponed: newly_postponed })
     }
 
     fn save(&self) -> Outcome<()> {

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &GlobalArgs) -> Outcome<Exit> {
     configuration.settings.edge.take(args);
     let settings = &configuration.settings;
     settings.edge.check()?;
-    settings.edge.check_whole()?;
+    settings.edge.check_required()?;
     if !settings.server.core_dumps {
         memory::protect()?;
     }
@@ -86,11 +86,11 @@ pub(crate) async fn start(
 ) -> Outcome<RunningEdge> {
     let mut settings = configuration.settings.edge.clone();
     settings.check()?;
-    settings.check_whole()?;
+    settings.check_required()?;
     if settings.certificates.as_os_str().is_empty() {
         settings.certificates = cli::data::folder()?.join(FOLDER);
     }
-    settings.bound(descriptors);
+    settings.limit_connections(descriptors);
     let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
     let (hangup, routes) =
         (hangup()?, ConfiguredRoutes::new(configuration, args, metrics.clone(), hangup()?));
@@ -143,7 +143,7 @@ pub(crate) async fn start(
 
 impl EdgeSettings {
     /// Lowers the connection limits, for clients and for upstreams, so that `descriptors` file descriptors are enough.
-    fn bound(&mut self, descriptors: usize) {
+    fn limit_connections(&mut self, descriptors: usize) {
         let (half, usual) = (descriptors / 2, Settings::default().edge);
         bound_connections("edge.connections_max", &mut self.connections_max, usual.connections_max, half);
         bound_connections(
@@ -308,7 +308,7 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
 struct Inventory {
     mirror: Mirror,
     metrics: EdgeMetrics,
-    is_away: bool,
+    is_unavailable: bool,
 }
 
 impl Inventory {
@@ -323,7 +323,7 @@ impl Inventory {
     ) -> Outcome<Self> {
         let server = cli::connection::Client::open(server, &configuration.settings.client)?;
         let mirror = Mirror::new(server, keys, &settings.certificates, &settings.inventory_tag)?;
-        let mut inventory = Self { mirror, metrics, is_away: false };
+        let mut inventory = Self { mirror, metrics, is_unavailable: false };
         match inventory.mirror.sync().await {
             Ok(report) => {
                 for (file, why) in report.postponed {
@@ -347,14 +347,14 @@ impl Inventory {
                 for (file, why) in report.postponed {
                     tracing::warn!(file, why, "a certificate is not presented yet");
                 }
-                if self.is_away {
+                if self.is_unavailable {
                     tracing::warn!("the server is reachable again: certificates are synchronized");
                 }
                 self.set_unavailable(false);
                 report.changed
             }
             Err(problem) => {
-                if !self.is_away {
+                if !self.is_unavailable {
                     tracing::warn!(
                         problem = problem.message,
                         "the server is unreachable: the certificates are unchanged"
@@ -367,8 +367,8 @@ impl Inventory {
         }
     }
 
-    fn set_unavailable(&mut self, is_away: bool) {
-        self.is_away = is_away;
-        self.metrics.set_inventory_unavailable(is_away);
+    fn set_unavailable(&mut self, is_unavailable: bool) {
+        self.is_unavailable = is_unavailable;
+        self.metrics.set_inventory_unavailable(is_unavailable);
     }
 }

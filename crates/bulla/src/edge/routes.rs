@@ -81,6 +81,6 @@ fn read(file: Option<&Path>, args: &EdgeArgs) -> Outcome<Routes> {
     let mut settings = Configuration::load(file)?.settings.edge;
     settings.take(args);
     settings.check()?;
-    settings.check_whole()?;
+    settings.check_required()?;
     settings.routes(ReferencedFiles::Read)
 }

@@ -153,11 +153,11 @@ impl Node {
                 eprintln!("joined {} as the node {} of the site {}", joined.server, joined.name, joined.site);
             }
             Some(known) if known.server != settings.server.trim_end_matches('/') => {
-                let told = format!(
+                let message = format!(
                     "this is the node {} of {}, not of {}",
                     known.name, known.server, settings.server
                 );
-                return Err(Problem::usage(told)
+                return Err(Problem::usage(message)
                     .hint(format!("remove {} to join another control plane", folder.display())));
             }
             Some(_) => {}
@@ -205,7 +205,7 @@ impl Node {
     }
 
     /// Returns the reason why the node has no keys, if it has none.
-    pub(crate) fn lacks(&self) -> String {
+    pub(crate) fn missing_keys_reason(&self) -> String {
         format!("node {}: {}", self.node.name(), self.node.no_usable_key_reason())
     }
 

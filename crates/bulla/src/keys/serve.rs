@@ -106,7 +106,7 @@ pub(super) async fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome<Exit> 
     let settings = &mut configuration.settings;
     settings.keys.take(args);
     settings.keys.check()?;
-    settings.keys.check_whole(args.listen.is_some())?;
+    settings.keys.check_required(args.listen.is_some())?;
     if !settings.server.core_dumps {
         memory::protect()?;
     }
@@ -163,7 +163,7 @@ pub(crate) async fn start(
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
     sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
-    settings.bound(descriptors, node.is_some());
+    settings.limit_connections(descriptors, node.is_some());
     // Bind the metrics listener before the first connection, so that an error shows at startup.
     let figures = bind_metrics_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
@@ -222,7 +222,7 @@ fn figures_of(
 
 impl KeyServiceSettings {
     /// Lowers the limit of connections, so that `descriptors` file descriptors are enough.
-    fn bound(&mut self, descriptors: usize, is_node: bool) {
+    fn limit_connections(&mut self, descriptors: usize, is_node: bool) {
         // TLS, Unix sockets and other nodes each get the same share. Handshakes in progress are counted separately.
         let kinds = if is_node { 3 } else { 2 };
         let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
@@ -292,7 +292,7 @@ impl RunningKeys {
 /// Returns the node; `None` if the service is not a node of a cluster. The seed key decrypts the node's own key.
 async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
-    if !node.is_one() {
+    if !node.is_configured() {
         return Ok(None);
     }
     let custody = match &node.seed_key {
@@ -328,7 +328,7 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
 
 /// Opens the recorder, which writes a record of every signature. Returns `None` if records are disabled.
 fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
-    let node_folder = if settings.node.is_one() { Some(settings.node.folder()?) } else { None };
+    let node_folder = if settings.node.is_configured() { Some(settings.node.folder()?) } else { None };
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
     let recorder = Recorder::open(options).map_err(|error| {
         Problem::new(Exit::Machine, chain(&error))
@@ -383,20 +383,21 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
 
 /// Prints for each source of keys why it has no key, or that no source is configured.
 fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>) {
-    let mut lacks = sources.lacks();
-    lacks.extend(node.map(Node::lacks));
+    let mut missing_keys_reason = sources.missing_keys_reason();
+    missing_keys_reason.extend(node.map(Node::missing_keys_reason));
     if !settings.pkcs11_labels.is_empty() {
-        lacks.push(format!("security module: no key with the labels {}", settings.pkcs11_labels.join(", ")));
+        missing_keys_reason
+            .push(format!("security module: no key with the labels {}", settings.pkcs11_labels.join(", ")));
     }
-    if lacks.is_empty() {
-        lacks.push(
+    if missing_keys_reason.is_empty() {
+        missing_keys_reason.push(
             "no source of keys is configured: give --dir FOLDER, --inventory or --join URL, or set keys.directories \
              or keys.pkcs11_labels"
                 .to_owned(),
         );
     }
     eprintln!("the service cannot sign, because it has no usable key:");
-    lacks.iter().for_each(|lack| eprintln!("  {lack}"));
+    missing_keys_reason.iter().for_each(|lack| eprintln!("  {lack}"));
 }
 
 /// The tenants in effect, and the configuration file that is checked for changes.
@@ -493,7 +494,7 @@ impl Sources {
     }
 
     /// Returns one message for each source of keys: why it has no key. Call this only if no source has a key.
-    fn lacks(&self) -> Vec<String> {
+    fn missing_keys_reason(&self) -> Vec<String> {
         let folder = |(folder, broken): (&Folder, &usize)| {
             let path = folder.path().display();
             match broken {
@@ -505,12 +506,13 @@ impl Sources {
                 }
             }
         };
-        let mut lacks: Vec<String> = self.folders.iter().zip(&self.broken).map(folder).collect();
-        lacks.extend(self.inventory.as_ref().map(|inventory| match inventory.broken() {
+        let mut missing_keys_reason: Vec<String> =
+            self.folders.iter().zip(&self.broken).map(folder).collect();
+        missing_keys_reason.extend(self.inventory.as_ref().map(|inventory| match inventory.broken() {
             0 => "inventory: the server has no key of a managed certificate".to_owned(),
             broken => format!("inventory: none of {broken} keys can be decrypted; the errors are above"),
         }));
-        lacks
+        missing_keys_reason
     }
 
     /// Polls each source. At startup an unreadable source is an error. Later the other sources are still polled.
@@ -527,14 +529,14 @@ impl Sources {
 
     async fn poll_inventory(&mut self, first: bool) -> Outcome<()> {
         let Some(inventory) = &mut self.inventory else { return Ok(()) };
-        let look = inventory.refresh().await.map_err(|error| match error {
+        let contents = inventory.refresh().await.map_err(|error| match error {
             SigningKeysError::Store(error) => database::problem(&error),
             error => Problem::usage(chain(&error)).hint("leave out --inventory, and give folders of keys"),
         })?;
-        for (key, error) in &look.broken {
+        for (key, error) in &contents.broken {
             warn(first, &format!("no key {key} of a managed certificate: {error}"));
         }
-        if let Some(keys) = look.keys {
+        if let Some(keys) = contents.keys {
             let count = keys.len();
             self.set.put_named("inventory", keys);
             if !first {
@@ -552,18 +554,18 @@ impl Sources {
         for at in 0..self.folders.len() {
             let path = self.folders[at].path().to_owned();
             let mut folder = std::mem::replace(&mut self.folders[at], Folder::new(&path));
-            let looked = tokio::task::spawn_blocking(move || (folder.refresh(), folder)).await;
-            let look = match looked {
-                Ok((look, folder)) => {
+            let scanned = tokio::task::spawn_blocking(move || (folder.refresh(), folder)).await;
+            let contents = match scanned {
+                Ok((contents, folder)) => {
                     self.folders[at] = folder;
-                    look.map_err(|error| {
+                    contents.map_err(|error| {
                         Problem::new(Exit::Machine, chain(&error)).hint("check --dir, or keys.directories")
                     })
                 }
                 Err(error) => Err(Problem::new(Exit::Machine, chain(&error))),
             };
-            match look {
-                Ok(look) => self.take(at, &path, look, first),
+            match contents {
+                Ok(contents) => self.take(at, &path, contents, first),
                 Err(problem) if first => return Err(problem),
                 Err(problem) => outcome = outcome.and(Err(problem)),
             }
@@ -571,18 +573,18 @@ impl Sources {
         outcome
     }
 
-    fn take(&mut self, at: usize, path: &Path, look: FolderContents, first: bool) {
-        for (file, error) in &look.broken {
+    fn take(&mut self, at: usize, path: &Path, contents: FolderContents, first: bool) {
+        for (file, error) in &contents.broken {
             let stays = if first { "" } else { "; its previous key remains in use" };
             warn(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
         }
-        for file in &look.open {
+        for file in &contents.open {
             warn(first, &format!("every user of this host can read {0}; run: chmod o= {0}", file.display()));
         }
-        self.broken[at] = look.broken_in_all;
-        if look.changed || first {
-            let keys = look.held.len();
-            self.set.put_named(&format!("folder:{}", path.display()), look.held);
+        self.broken[at] = contents.broken_in_all;
+        if contents.changed || first {
+            let keys = contents.held.len();
+            self.set.put_named(&format!("folder:{}", path.display()), contents.held);
             if !first {
                 tracing::info!(folder = %path.display(), keys, "the keys were reloaded and sign from now on");
             }

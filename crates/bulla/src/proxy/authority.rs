@@ -47,7 +47,7 @@ pub(crate) async fn load(
     };
     let chain_der = files::certificates("proxy.ca_certificate_file", &certificate)?;
     let (signer, client) = match settings.authority.is_key_external() {
-        true => elsewhere(whole, &settings.authority, &chain_der, metrics).await?,
+        true => with_external_key(whole, &settings.authority, &chain_der, metrics).await?,
         false => (load_key_file(&key)?, None),
     };
     let authority = Authority::new(&chain_der, signer, settings.crl_urls.clone());
@@ -67,7 +67,7 @@ fn load_key_file(key: &Path) -> Outcome<KeyRef> {
 }
 
 /// Creates a CA whose key is in the security module or in a key service.
-async fn elsewhere(
+async fn with_external_key(
     whole: &Settings,
     settings: &ProxyAuthoritySettings,
     chain_der: &[Vec<u8>],
@@ -111,14 +111,14 @@ fn check_validity(authority: &Authority, file: &Path) -> Outcome<()> {
 fn ensure_ca_in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let folder = data_folder::folder()?;
     // Allow one start at a time: two concurrent starts could each create a CA, and mix their files.
-    let _alone = alone(&folder.join(LOCK))?;
+    let _lock = lock_file(&folder.join(LOCK))?;
     let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
-    let is_there = |path: &Path| path.try_exists().unwrap_or(true);
-    match (is_there(&certificate), is_there(&key)) {
+    let exists = |path: &Path| path.try_exists().unwrap_or(true);
+    match (exists(&certificate), exists(&key)) {
         (true, true) => {}
         // A key without a certificate remains after an interrupted start, or if someone moved the certificate. Clients may trust
         // this CA, so the key stays, and the new certificate has the same name.
-        (false, is_there) => make(&certificate, &key, is_there)?,
+        (false, exists) => make(&certificate, &key, exists)?,
         (true, false) => {
             return Err(Problem::new(Exit::Machine, format_args!("{} does not exist", key.display())).hint(
                 format!(
@@ -132,7 +132,7 @@ fn ensure_ca_in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
 }
 
 /// Locks the file. The lock is held until drop, or until the process ends.
-fn alone(path: &Path) -> Outcome<File> {
+fn lock_file(path: &Path) -> Outcome<File> {
     let file = File::options().create(true).append(true).mode(0o600).open(path);
     file.and_then(|file| file.lock().map(|()| file)).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))

@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Maximum bytes of a response: the longest list of held requests.
 const RESPONSE_BYTES_MAX: u64 = 16 << 20;
 /// Timeout of a request and its response.
-const WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of the reason of a rejection.
 pub(super) const REASON_BYTES_MAX: usize = 1_000;
 
@@ -73,7 +73,7 @@ impl ControlServer {
 
     /// Stops after the requests in progress.
     pub(super) async fn stop(self) {
-        self.tasks.close(WITHIN).await;
+        self.tasks.close(REQUEST_TIMEOUT).await;
         self.socket.remove();
     }
 }
@@ -91,7 +91,7 @@ impl ConnectionHandler<UnixListener> for Control {
         if ![0, rustix::process::geteuid().as_raw()].contains(&peer) {
             return tracing::warn!(user = peer, "closed a control connection of another user");
         }
-        match tokio::time::timeout(WITHIN, self.respond(stream, peer)).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.respond(stream, peer)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a control connection failed"),
             Err(_) => tracing::debug!("timeout of a control connection"),
@@ -149,8 +149,8 @@ fn user_name(uid: u32) -> String {
 /// Sends a request to the proxy at `path`, and returns its response.
 pub(super) fn ask(path: &Path, request: &ControlRequest) -> io::Result<ControlResponse> {
     let mut stream = BlockingStream::connect(path)?;
-    stream.set_read_timeout(Some(WITHIN))?;
-    stream.set_write_timeout(Some(WITHIN))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;

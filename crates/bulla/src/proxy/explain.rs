@@ -94,34 +94,40 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let settings = &configuration.settings.proxy;
     settings.check()?;
     let (policy, rules) = (settings.policy()?, settings.request_rules()?);
-    let asked = args.asked()?;
+    let described_request = args.described_request()?;
     let identity = args.identity(&policy)?;
-    let action = settings.names()?.decide(&asked.host, asked.port);
+    let action = settings.names()?.decide(&described_request.host, described_request.port);
     let facts = RequestFacts {
         method: &args.method,
-        path: asked.uri.path(),
-        query: asked.uri.query(),
-        headers: &asked.headers,
+        path: described_request.uri.path(),
+        query: described_request.uri.query(),
+        headers: &described_request.headers,
         body_bytes: Some(args.body_bytes),
     };
-    let database = asked.database.as_deref();
-    let is_tunnel = action == ConnectionAction::Tunnel && asked.in_tls;
+    let database = described_request.database.as_deref();
+    let is_tunnel = action == ConnectionAction::Tunnel && described_request.in_tls;
     let phase = match database {
         Some(database) => Phase::Session(database),
         None if is_tunnel => Phase::Tunnel,
         None => Phase::Request(facts),
     };
-    let request = PolicyRequest { identity: identity.as_deref(), host: &asked.host, port: asked.port, phase };
+    let request = PolicyRequest {
+        identity: identity.as_deref(),
+        host: &described_request.host,
+        port: described_request.port,
+        phase,
+    };
     let decision = policy.decide(&request, store::Clock::system().now_seconds());
     let grantee = Grantee { identity, needs_grant: policy.has_identities(), ended: None };
     let permitted = decision.action.permits() && action != ConnectionAction::Reject;
-    let place = (&asked.host, asked.port, asked.in_tls);
+    let place = (&described_request.host, described_request.port, described_request.in_tls);
     let credentials = match database {
         _ if !permitted || is_tunnel => Vec::new(),
-        Some(database) => {
-            rules.session_credential((&asked.host, asked.port), database, &grantee).into_iter().collect()
-        }
-        None => rules.credentials(place, &args.method, asked.uri.path(), &grantee),
+        Some(database) => rules
+            .session_credential((&described_request.host, described_request.port), database, &grantee)
+            .into_iter()
+            .collect(),
+        None => rules.credentials(place, &args.method, described_request.uri.path(), &grantee),
     };
     let explanation = Explanation {
         decision: if permitted { decision.action.name() } else { Action::Deny.name() },
@@ -132,9 +138,9 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
         reason: if action == ConnectionAction::Reject { "proxy.reject" } else { decision.reason.name() },
         identity: grantee.identity.map(|identity| identity.name.to_string()),
         method: database.map_or_else(|| args.method.clone(), |_| "POSTGRESQL".to_owned()),
-        host: asked.host.to_string(),
-        port: asked.port,
-        path: asked.uri.path().to_owned(),
+        host: described_request.host.to_string(),
+        port: described_request.port,
+        path: described_request.uri.path().to_owned(),
         connection: match action {
             ConnectionAction::Reject => "rejected",
             _ if database.is_some() => "session",
@@ -163,7 +169,7 @@ fn detail(decision: &Decision, action: ConnectionAction) -> String {
 }
 
 impl ExplainArgs {
-    fn asked(&self) -> Outcome<ExplainedRequest> {
+    fn described_request(&self) -> Outcome<ExplainedRequest> {
         let wrong = || {
             Problem::usage(format_args!("{:?} is not an http, https or postgresql URL", self.url))
                 .hint("for example https://api.github.com/repos/o/r, or postgresql://db.example.com/shop")

@@ -8,7 +8,7 @@ use clap::Args;
 use cli::connection::{Columns, ShortListing, document_of};
 use cli::exit::{Exit, Outcome, Problem, print};
 use cli::terminal::clean;
-use cli::units::{self, distance, now_us};
+use cli::units::{self, now_us, relative_time};
 use cli::{GlobalArgs, columns};
 use proxy::holds::HeldRequest;
 use proxy::policy::PolicyRuleText;
@@ -186,8 +186,8 @@ fn for_people(request: &HeldRequest) -> Outcome<Value> {
             *text = clean(text).into_owned();
         }
     }
-    document["since"] = distance(request.since.as_second() - now_s).into();
-    document["deadline"] = distance(request.deadline.as_second() - now_s).into();
+    document["since"] = relative_time(request.since.as_second() - now_s).into();
+    document["deadline"] = relative_time(request.deadline.as_second() - now_s).into();
     Ok(document)
 }
 

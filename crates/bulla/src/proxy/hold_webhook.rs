@@ -27,7 +27,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 pub(super) fn run(
     webhook: HoldWebhook,
     guard: Guard,
-    mut news: Receiver<HeldRequest>,
+    mut notifications: Receiver<HeldRequest>,
     stop: CancellationToken,
 ) -> Outcome<impl Future<Output = ()> + Send + 'static> {
     let resolver = Resolver::system().map_err(|error| {
@@ -42,7 +42,7 @@ pub(super) fn run(
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(()) = posting.next() => {}
-                new = news.recv(), if posting.len() < POSTS_MAX => match new {
+                new = notifications.recv(), if posting.len() < POSTS_MAX => match new {
                     Ok(request) => posting.push(post(&posts, &webhook, request)),
                     Err(RecvError::Lagged(lost)) => {
                         tracing::warn!(lost, "the webhook about held requests is too slow: some notifications were dropped");

@@ -16,7 +16,7 @@ use server::{NotHeld, NotReplayed, ProxyRequests, RecentQuery};
 use super::held;
 
 /// Default number of recent requests in a listing.
-const RECENT_USUAL: usize = 100;
+const RECENT_DEFAULT: usize = 100;
 
 /// Handles through which the control plane lists, approves, rejects and replays requests of a proxy in the same process. Clones
 /// share the same state.
@@ -46,7 +46,7 @@ impl ProxyHandles {
             host: query.host.clone().unwrap_or_default(),
             denied: query.denied.unwrap_or_default(),
         };
-        let limit = query.limit.map_or(RECENT_USUAL, |limit| limit as usize).clamp(1, RECENT_MAX);
+        let limit = query.limit.map_or(RECENT_DEFAULT, |limit| limit as usize).clamp(1, RECENT_MAX);
         Some(self.recent.as_ref()?.list(&filter, limit))
     }
 }

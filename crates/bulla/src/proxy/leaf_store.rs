@@ -17,7 +17,7 @@ use crate::data_folder;
 use crate::master_keys;
 use discover::StoreSettings;
 use discover::database;
-use discover::database::fits;
+use discover::database::check_connection_limit;
 
 /// File of the disk store, in the data folder or in the configured folder.
 const FILE: &str = "proxy-leaves.db";
@@ -93,13 +93,13 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
                 "hint: start the database, or correct proxy.store.url; the proxy reconnects automatically, and until then \
                  applies proxy.store.when_away"
             );
-            Ok(Some(awaited(settings, url)))
+            Ok(Some(open_when_available(settings, url)))
         }
     }
 }
 
 /// Returns a store that is opened once the database is available. An error of the schema or the master key is not retried every second.
-fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
+fn open_when_available(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
     let retry: Arc<Mutex<RetryState>> = Arc::default();
     let opening = move || {
@@ -120,7 +120,7 @@ fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
         }
         .boxed()
     };
-    SecondLevel::awaited(Box::new(opening), options)
+    SecondLevel::open_when_available(Box::new(opening), options)
 }
 
 async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore), OpenError> {
@@ -130,7 +130,7 @@ async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore)
     let how = StoreOptions { lossy: true, ..how.options().map_err(OpenError::Problem)? };
     let away = |error: StoreError| OpenError::of(&error, url);
     let store = Store::open_with(url, &how).await.map_err(away)?;
-    fits(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
+    check_connection_limit(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
     // Create a master key only if nothing can have been sealed under another one.
     let create = store::Keys::of(&store).master().await.map_err(away)?.is_empty();
     let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;

@@ -110,10 +110,10 @@ pub(crate) async fn start(
     if !handles.decides {
         settings.check_control_socket()?;
     }
-    settings.bound(descriptors);
+    settings.limit_connections(descriptors);
     let crls = fetched_crls(&mut settings, &all.client).await?;
     let client_metrics = ClientMetrics::default();
-    let made = authority::load(all, &settings, client_metrics.clone()).await?;
+    let loaded = authority::load(all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
     warn(&settings, listen);
     let metrics = ProxyMetrics::default();
@@ -131,12 +131,12 @@ pub(crate) async fn start(
     // Bind the metrics listener first, because the proxy refuses connections to its address.
     let figures = bind_metrics_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
-    let running = bind(options, made.authority, metrics.clone()).await?;
+    let running = bind(options, loaded.authority, metrics.clone()).await?;
     running.serve_replays(&handles.replays);
     let mut background = JoinSet::new();
     if let (Some(webhook), Some(holds)) = (settings.policy.webhook()?, holds) {
         let guard = all.outbound.guard();
-        background.spawn(hold_webhook::run(webhook, guard, holds.news(), stop.clone())?);
+        background.spawn(hold_webhook::run(webhook, guard, holds.held_events(), stop.clone())?);
     }
     crls.into_iter().for_each(|crls| drop(background.spawn(crls.keep(stop.clone()))));
     let figures_url = figures.as_ref().and_then(figures_url);
@@ -148,7 +148,7 @@ pub(crate) async fn start(
         });
         background.spawn(server::listen::serve_metrics(listener, all, None, stop.clone()));
     }
-    let (certificate, keys, args) = (made.certificate, made.client, args.clone());
+    let (certificate, keys, args) = (loaded.certificate, loaded.client, args.clone());
     Ok(RunningProxy {
         settings,
         running,
@@ -193,7 +193,7 @@ async fn open_control(
 
 impl ProxySettings {
     /// Lowers the connection limits, for clients and for upstreams, so that `descriptors` file descriptors are enough.
-    fn bound(&mut self, descriptors: usize) {
+    fn limit_connections(&mut self, descriptors: usize) {
         let (third, usual) = (descriptors / 3, Settings::default().proxy);
         bound_connections("proxy.connections_max", &mut self.connections_max, usual.connections_max, third);
         bound_connections(
@@ -274,7 +274,8 @@ async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> 
 /// Warns about listeners that any client may use, about unencrypted passwords, and about upstreams whose certificates are not
 /// verified.
 fn warn(settings: &ProxySettings, listen: SocketAddr) {
-    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
+    if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.requires_authentication()
+    {
         eprintln!("warning: any client that reaches {listen} may use the proxy");
         eprintln!(
             "hint: restrict the networks: --client NETWORK, or proxy.clients; or require authentication: [proxy.access]"
@@ -297,7 +298,7 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
             "hint: set their trust anchors, ca_files in [[proxy.upstreams]], instead of verify = false"
         );
     }
-    if !listen.ip().is_loopback() && settings.access.is_heard() {
+    if !listen.ip().is_loopback() && settings.access.accepts_cleartext_credentials() {
         eprintln!("warning: passwords and tokens are sent unencrypted to {listen}");
         eprintln!("hint: set certificate_file and key_file of [proxy.access], and tls_only = true");
     }

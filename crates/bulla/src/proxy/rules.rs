@@ -133,9 +133,9 @@ fn lease_error(error: Error) -> LeaseError {
 #[derive(Clone, Debug)]
 struct FixedSettings {
     /// Networks that the guard permits since startup; `None` without a policy.
-    opened: Option<Vec<IpNet>>,
+    permitted_networks: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
-    asks: bool,
+    requires_authentication: bool,
     /// The hooks, whose connections are set up at startup.
     hooks: Vec<HookSettings>,
     /// The listeners for PostgreSQL clients.
@@ -148,8 +148,8 @@ impl FixedSettings {
     fn of(settings: &ProxySettings, can_approve: bool) -> Self {
         let (hooks, postgresql) = (settings.hooks.clone(), settings.postgresql.clone());
         Self {
-            opened: settings.policy.opened(),
-            asks: settings.access.asks(),
+            permitted_networks: settings.policy.permitted_networks(),
+            requires_authentication: settings.access.requires_authentication(),
             hooks,
             postgresql,
             can_approve,
@@ -158,7 +158,7 @@ impl FixedSettings {
 
     fn check(&self, settings: &ProxySettings) -> Outcome<()> {
         let new = Self::of(settings, self.can_approve);
-        if new.opened != self.opened {
+        if new.permitted_networks != self.permitted_networks {
             return Err(Problem::usage(
                 "the policy was added or removed, or proxy.policy.allow_networks was changed",
             )
@@ -178,7 +178,7 @@ impl FixedSettings {
             )
             .hint("restart the proxy: the socket for approvals is opened at startup"));
         }
-        if new.asks != self.asks {
+        if new.requires_authentication != self.requires_authentication {
             return Err(Problem::usage(
                 "the first credential of proxy.access was added, or the last one removed",
             )

@@ -20,11 +20,11 @@ use crate::config::Configuration;
 /// Bytes at the end of the log that are read at the start.
 const HISTORY: u64 = 1 << 20;
 /// Maximum bytes of the log per read.
-const READ: u64 = 8 << 20;
+const READ_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of decisions that the screen keeps in memory.
 const ROWS_MAX: usize = 1_000;
 /// Rows that a terminal of unknown height shows.
-const USUAL_ROWS: usize = 24;
+const DEFAULT_ROWS: usize = 24;
 /// Control sequence that clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const HEAD: &str = "TIME      IDENTITY          DECISION  STATUS  ms      UP        DOWN      REQUEST";
@@ -133,7 +133,7 @@ impl<'a> Log<'a> {
     fn read(&mut self) -> std::io::Result<()> {
         loop {
             let mut read = Vec::new();
-            (&self.file).take(READ).read_to_end(&mut read)?;
+            (&self.file).take(READ_BYTES_MAX).read_to_end(&mut read)?;
             if !read.is_empty() {
                 self.take(&read);
                 continue;
@@ -213,7 +213,7 @@ impl<'a> Log<'a> {
     fn screen(&self, args: &TopArgs) -> String {
         let width = usize::from(width().unwrap_or(120));
         let height = rustix::termios::tcgetwinsize(std::io::stdout());
-        let height = height.map_or(USUAL_ROWS, |size| usize::from(size.ws_row));
+        let height = height.map_or(DEFAULT_ROWS, |size| usize::from(size.ws_row));
         let found: Vec<_> = self.rows.iter().rev().filter(|row| row.matches(args)).collect();
         let running = found.iter().filter(|row| row.is_running()).count();
         let denied = found.iter().filter(|row| row.is_denied()).count();
@@ -238,7 +238,7 @@ impl Row {
             actor == wanted || actor.split_once(':').is_some_and(|(_, name)| name == wanted)
         };
         args.actor.as_ref().is_none_or(is_actor)
-            && args.find.as_ref().is_none_or(|text| self.asked().contains(text.as_str()))
+            && args.find.as_ref().is_none_or(|text| self.request_text().contains(text.as_str()))
             && (!args.denied || self.is_denied())
     }
 
@@ -271,7 +271,7 @@ impl Row {
         self.decision["action"].as_str().and_then(|action| action.rsplit('.').next()).unwrap_or_default()
     }
 
-    fn asked(&self) -> String {
+    fn request_text(&self) -> String {
         let details = &self.decision["details"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let method = details["method"].as_str().unwrap_or("CONNECT");
@@ -301,7 +301,7 @@ impl Row {
             number("duration_ms"),
             number("bytes_from_client"),
             number("bytes_to_client"),
-            self.asked(),
+            self.request_text(),
         );
         clean(&line).trim_end().to_owned()
     }

@@ -10,7 +10,7 @@ use crate::config::Settings;
 /// Suffixes of variables whose values are files or folders: `SSL_CERT_FILE`, `SSL_CERT_DIR`, `CREDENTIALS_DIRECTORY`.
 const VARIABLES: [&str; 3] = ["_FILE", "_DIR", "_DIRECTORY"];
 /// Files that are created at startup if they are missing. Later they are only read.
-const MADE_ONCE: [&str; 5] =
+const CREATED_AT_STARTUP: [&str; 5] =
     ["master_key_file", "wrapped_file", "parameters_file", "ca_certificate_file", "ca_key_file"];
 /// System files that are links to locations that depend on the distribution.
 const LINKS: [&str; 3] = ["/etc/resolv.conf", "/etc/localtime", "/etc/hosts"];
@@ -24,14 +24,14 @@ pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     texts.extend(LINKS.map(str::to_owned));
     let table = toml::Table::try_from(settings).unwrap_or_default();
     visit(&table.into(), "", &mut |_, text| texts.push(text.to_owned()));
-    let mut found: Vec<PathBuf> = texts.iter().flat_map(|text| places(text)).collect();
+    let mut found: Vec<PathBuf> = texts.iter().flat_map(|text| paths_in(text)).collect();
     found.sort();
     found.dedup();
     found
 }
 
 /// Returns the paths in one text: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
-fn places(text: &str) -> Vec<PathBuf> {
+fn paths_in(text: &str) -> Vec<PathBuf> {
     let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
     let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
     let place = |path: &Path| if path.is_dir() { no_root(path) } else { folder_of_file(path) };
@@ -57,7 +57,7 @@ pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     let table = toml::Table::try_from(settings).unwrap_or_default();
     let mut missing = Vec::new();
     visit(&table.into(), "", &mut |key, text| {
-        if MADE_ONCE.contains(&key) && !text.is_empty() && !Path::new(text).exists() {
+        if CREATED_AT_STARTUP.contains(&key) && !text.is_empty() && !Path::new(text).exists() {
             missing.push(text.into());
         }
     });
@@ -72,7 +72,7 @@ pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
 }
 
 /// Creates missing folders, accessible to their owner only. Returns the folders that now exist, without the root folder.
-pub(super) fn made(folders: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn create_missing(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700);
     // Code that needs the folder reports the error.
@@ -120,13 +120,13 @@ mod tests {
             format!("--key={file}"),
             format!("postgres://u@host/db?sslmode=verify-full&sslrootcert={file}"),
         ] {
-            assert_eq!(places(&text), std::slice::from_ref(&home), "{text}");
+            assert_eq!(paths_in(&text), std::slice::from_ref(&home), "{text}");
         }
-        assert_eq!(places(&home.display().to_string())[0], home);
+        assert_eq!(paths_in(&home.display().to_string())[0], home);
         for text in
             ["", "/", "https://host", "https://host/", "none", "/no/such/file", "--help", "0.0.0.0:443"]
         {
-            assert!(places(text).is_empty(), "{text}: {:?}", places(text));
+            assert!(paths_in(text).is_empty(), "{text}: {:?}", paths_in(text));
         }
     }
 

@@ -141,14 +141,14 @@ impl RunArgs {
         let login = match &self.password_file {
             None => None,
             Some(file) => {
-                let unread = |why: &dyn std::fmt::Display| {
+                let read_error = |why: &dyn std::fmt::Display| {
                     Problem::usage(format_args!("--password-file {}: {why}", file.display()))
                         .hint("the file must contain only the password, in one line")
                 };
-                let text = std::fs::read_to_string(file).map_err(|error| unread(&error))?;
+                let text = std::fs::read_to_string(file).map_err(|error| read_error(&error))?;
                 let password = text.trim_end_matches(['\r', '\n']);
                 if password.is_empty() || password.len() > LOGIN_MAX || password.contains(char::is_control) {
-                    return Err(unread(&"the file does not contain one line of 1 to 255 bytes"));
+                    return Err(read_error(&"the file does not contain one line of 1 to 255 bytes"));
                 }
                 Some(Login { name: self.name.clone(), password: Secret::new(password) })
             }

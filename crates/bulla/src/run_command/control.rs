@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 /// The name of the socket in the folder of this run.
 const NAME: &str = "control";
 /// The byte that starts the command.
-const GO: u8 = 0;
+const START: u8 = 0;
 
 /// The socket of the first process, to which the init process of the namespaces connects. It has a path, because abstract names
 /// belong to a network namespace.
@@ -57,8 +57,8 @@ impl ControlSocket {
 }
 
 impl Link {
-    pub(super) fn go(&mut self) -> Outcome<()> {
-        self.0.write_all(&[GO]).map_err(|error| failed(&error))
+    pub(super) fn start_command(&mut self) -> Outcome<()> {
+        self.0.write_all(&[START]).map_err(|error| failed(&error))
     }
 
     /// Requests the init process to send a signal to the command. Does nothing if the init process has ended.
@@ -91,7 +91,7 @@ impl InitConnection {
             let mut rights = SendAncillaryBuffer::new(&mut space);
             let sockets = [socket.as_fd()];
             rights.push(SendAncillaryMessage::ScmRights(&sockets));
-            sendmsg(&stream, &[IoSlice::new(&[GO])], &mut rights, SendFlags::empty())?;
+            sendmsg(&stream, &[IoSlice::new(&[START])], &mut rights, SendFlags::empty())?;
             stream.read_exact(&mut [0])?;
             Ok(Self(stream))
         };

@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::process::Command;
 
 use super::arguments::{Login, RunArgs};
-use super::folder::{RunFolder, unwritten};
+use super::folder::{RunFolder, write_error};
 
 /// The password of Java's default trust store. The store contains nothing secret.
 const STORE_PASSWORD: &str = "changeit";
@@ -80,7 +80,7 @@ impl ProxyUrl {
 pub(super) struct Environment {
     folder: RunFolder,
     url: ProxyUrl,
-    is_java_told: bool,
+    sets_java_options: bool,
 }
 
 const BUNDLE: &str = "roots.pem";
@@ -107,7 +107,7 @@ impl Environment {
         if let Some(store) = &java {
             write(&file(JAVA_STORE), store)?;
         }
-        Ok(Self { folder, url, is_java_told: java.is_some() })
+        Ok(Self { folder, url, sets_java_options: java.is_some() })
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -148,7 +148,7 @@ impl Environment {
         }
         // By default Java connects to loopback names directly, which the namespace does not allow.
         options.push_str(" -Dhttp.nonProxyHosts=");
-        if self.is_java_told {
+        if self.sets_java_options {
             let store = self.file(JAVA_STORE);
             options.push_str(&format!(
                 " -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
@@ -185,5 +185,5 @@ fn java_trust_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
 
 fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(bytes)).map_err(|error| unwritten(path, &error))
+    file.and_then(|mut file| file.write_all(bytes)).map_err(|error| write_error(path, &error))
 }

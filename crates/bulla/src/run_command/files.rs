@@ -17,16 +17,19 @@ pub(super) struct CommandFiles {
 
 impl CommandFiles {
     pub(super) fn new(args: &RunArgs, hidden: Vec<PathBuf>) -> Outcome<Self> {
-        let here = std::env::current_dir().and_then(|here| here.canonicalize()).map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("cannot read the working directory: {error}"))
-                .hint("change to a directory that exists")
-        })?;
+        let working_directory = std::env::current_dir()
+            .and_then(|working_directory| working_directory.canonicalize())
+            .map_err(|error| {
+                Problem::new(Exit::Machine, format_args!("cannot read the working directory: {error}"))
+                    .hint("change to a directory that exists")
+            })?;
         // A mount over the path of the working directory does not hide the directory from a process that is already in it.
-        seen("the working directory", &here, &hidden, "change to another folder")?;
+        check_visible("the working directory", &working_directory, &hidden, "change to another folder")?;
         let temporary = std::env::temp_dir();
         let temporary = temporary.canonicalize().unwrap_or(temporary);
-        seen("the temporary folder", &temporary, &hidden, "set TMPDIR to another folder")?;
-        let writable = args.read_only.then(|| writable(args, &here, temporary, &hidden)).transpose()?;
+        check_visible("the temporary folder", &temporary, &hidden, "set TMPDIR to another folder")?;
+        let writable =
+            args.read_only.then(|| writable(args, &working_directory, temporary, &hidden)).transpose()?;
         Ok(Self { hidden, writable })
     }
 
@@ -42,13 +45,18 @@ impl CommandFiles {
     }
 }
 
-fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
-    if here.parent().is_none() {
+fn writable(
+    args: &RunArgs,
+    working_directory: &Path,
+    temporary: PathBuf,
+    hidden: &[PathBuf],
+) -> Outcome<Vec<PathBuf>> {
+    if working_directory.parent().is_none() {
         return Err(Problem::usage("--read-only in / leaves every file writable")
             .hint("change to the directory that the command works in"));
     }
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
-    if let Some(home) = home.filter(|home| home.starts_with(here)) {
+    if let Some(home) = home.filter(|home| home.starts_with(working_directory)) {
         eprintln!(
             "warning: the command can write to {}, the working directory, which contains .bashrc and other files that \
              programs outside the sandbox run or read",
@@ -56,13 +64,13 @@ fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf])
         );
         eprintln!("hint: change to the directory that the command works in");
     }
-    let mut writable = vec![here.to_owned(), temporary];
+    let mut writable = vec![working_directory.to_owned(), temporary];
     for given in &args.write {
         let path = given.canonicalize().map_err(|error| {
             Problem::usage(format_args!("--write {}: {error}", given.display()))
                 .hint("name a file or folder that exists: create the folder first")
         })?;
-        seen(&format!("--write {}", given.display()), &path, hidden, "name another file or folder")?;
+        check_visible(&format!("--write {}", given.display()), &path, hidden, "name another file or folder")?;
         writable.push(path);
     }
     // A mount on a folder hides earlier mounts below it.
@@ -72,7 +80,7 @@ fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf])
 }
 
 /// Returns an error if a path is hidden from the command.
-fn seen(what: &str, path: &Path, hidden: &[PathBuf], hint: &str) -> Outcome<()> {
+fn check_visible(what: &str, path: &Path, hidden: &[PathBuf], hint: &str) -> Outcome<()> {
     match hidden.iter().find(|hidden| path.starts_with(hidden)) {
         None => Ok(()),
         Some(hidden) => Err(Problem::usage(format_args!(

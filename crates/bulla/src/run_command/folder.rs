@@ -35,7 +35,7 @@ impl RunFolder {
             fs::rename(&new, &path)?;
             Ok(lock)
         };
-        let lock = make().map_err(|error| unwritten(&path, &error))?;
+        let lock = make().map_err(|error| write_error(&path, &error))?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -77,7 +77,7 @@ fn is_abandoned(folder: &Path, user: u32) -> bool {
         && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-pub(super) fn unwritten(path: &Path, error: &io::Error) -> Problem {
+pub(super) fn write_error(path: &Path, error: &io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
         .hint("set TMPDIR to a folder that you may write to")
 }

@@ -34,7 +34,7 @@ use self::control::ControlSocket;
 use self::environment::{Environment, ProxyUrl};
 use self::files::CommandFiles;
 use self::own_proxy::PreparedProxy;
-use self::processes::{INSIDE, lost, status_of};
+use self::processes::{INSIDE, status_of, wait_error};
 use self::relay::Target;
 use self::signals::Signals;
 use crate::config::Configuration;
@@ -135,14 +135,14 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let link = tokio::select! {
         link = door.link() => link?,
         // The child process has printed its own error.
-        status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
+        status = child.wait() => return status.map(status_of).map_err(|error| wait_error(&error)),
     };
     let (mut link, socket) = link;
     let serving = match proxy {
         Proxy::Own(own) => Serving::Own(own.serve_confined(socket, &args.name).await?),
         Proxy::Remote(remote) => Serving::Relay(relay::start(socket, target(args, &remote, &root)?)?),
     };
-    link.go()?;
+    link.start_command()?;
     let status = until_end(&mut child, &mut signals, |signal| link.forward(signal)).await;
     serving.stop().await;
     status
@@ -204,7 +204,7 @@ fn start(command: &mut Command, args: &RunArgs, environment: &Environment) -> Ou
 async fn until_end(child: &mut Child, signals: &mut Signals, mut forward: impl FnMut(i32)) -> Outcome<i32> {
     loop {
         tokio::select! {
-            status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
+            status = child.wait() => return status.map(status_of).map_err(|error| wait_error(&error)),
             signal = signals.next() => forward(signal),
         }
     }

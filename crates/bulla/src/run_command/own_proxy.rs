@@ -130,9 +130,9 @@ pub(super) fn remote_proxy_roots(
     if !configured.as_os_str().is_empty() {
         return files::certificates("proxy.ca_certificate_file", configured);
     }
-    let made = data_folder::folder()?.join(role::authority::CERTIFICATE);
-    if made.exists() {
-        return files::certificates("the proxy's CA", &made);
+    let own_ca = data_folder::folder()?.join(role::authority::CERTIFICATE);
+    if own_ca.exists() {
+        return files::certificates("the proxy's CA", &own_ca);
     }
     Err(Problem::usage("the CA of the proxy at --proxy is unknown")
         .hint("give its certificate: --ca FILE; the proxy serves it at /ca.pem"))

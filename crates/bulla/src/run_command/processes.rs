@@ -19,6 +19,6 @@ pub(super) fn status_of(status: ExitStatus) -> i32 {
 }
 
 /// Returns the problem for a process whose exit status is unavailable.
-pub(super) fn lost(error: &std::io::Error) -> Problem {
+pub(super) fn wait_error(error: &std::io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot wait for the command: {error}"))
 }

@@ -50,7 +50,7 @@ pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let named = |key: &str| key == FILE || NAMES.iter().any(|name| key.ends_with(name));
     found.extend(texts(configuration, &named).into_iter().map(PathBuf::from));
     found.retain(|path| !path.as_os_str().is_empty());
-    let mut found: Vec<PathBuf> = found.iter().filter_map(|path| real(path)).collect();
+    let mut found: Vec<PathBuf> = found.iter().filter_map(|path| resolved(path)).collect();
     found.sort();
     found.dedup();
     // A path inside a hidden folder does not exist for the command.
@@ -66,7 +66,7 @@ fn suffixed(path: &Path, end: &str) -> PathBuf {
 }
 
 /// Returns a path with its symbolic links resolved.
-fn real(path: &Path) -> Option<PathBuf> {
+fn resolved(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Some(folder.canonicalize().ok()?.join(path.file_name()?))

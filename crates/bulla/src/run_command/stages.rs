@@ -13,7 +13,7 @@ use tokio::process::Command as AsyncCommand;
 
 use super::arguments::{RunArgs, Stage};
 use super::control::InitConnection;
-use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, lost, status_of};
+use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, status_of, wait_error};
 use super::signals::{self, Signals};
 
 /// Exit status, as in shells, for a command that exists but cannot be executed.
@@ -70,7 +70,7 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
         // Signals to the whole process group are for the command. This process only waits.
         let _signals = Signals::listen()?;
         let mut child = init.spawn().map_err(|error| spawn_error(&error))?;
-        child.wait().await.map(status_of).map_err(|error| lost(&error))
+        child.wait().await.map(status_of).map_err(|error| wait_error(&error))
     })
 }
 
@@ -171,7 +171,7 @@ fn reap(command: u32) -> Outcome<i32> {
         match wait(WaitOptions::empty()) {
             Ok(Some((ended, status))) if Some(ended) == command => return Ok(code(status)),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(lost(&error.into())),
+            Err(error) => return Err(wait_error(&error.into())),
         }
     }
 }

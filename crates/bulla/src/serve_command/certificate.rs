@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// The certificate in use, and the source of the next one.
 pub(super) struct ServerCertificate {
     current: Arc<CertifiedKey>,
-    look_again: Duration,
+    recheck_after: Duration,
     source: CertificateSource,
 }
 
@@ -60,8 +60,8 @@ impl ServerCertificate {
                 .hint("set both, or neither to have a certificate issued by the server's CA"));
             }
         };
-        let Obtained { certificate: current, look_again } = source.obtain().await?;
-        Ok(Self { current, look_again, source })
+        let Obtained { certificate: current, recheck_after } = source.obtain().await?;
+        Ok(Self { current, recheck_after, source })
     }
 
     pub(super) fn current(&self) -> Arc<CertifiedKey> {
@@ -71,7 +71,7 @@ impl ServerCertificate {
     /// Renews the certificate, or reloads changed files, until `stop`. `present` receives each new certificate.
     pub(super) async fn keep(self, stop: CancellationToken, present: impl Fn(Arc<CertifiedKey>)) {
         let _live = telemetry::tasks::guard("own-certificate");
-        let mut pause = self.look_again;
+        let mut pause = self.recheck_after;
         let mut current = self.current;
         loop {
             tokio::select! {
@@ -79,8 +79,8 @@ impl ServerCertificate {
                 () = tokio::time::sleep(pause) => {}
             }
             match self.source.obtain().await {
-                Ok(Obtained { certificate, look_again }) => {
-                    pause = look_again;
+                Ok(Obtained { certificate, recheck_after }) => {
+                    pause = recheck_after;
                     if certificate.cert != current.cert {
                         tracing::info!("the server presents a new certificate");
                         present(Arc::clone(&certificate));
@@ -99,7 +99,7 @@ impl ServerCertificate {
 /// A certificate, and the time until the next check.
 struct Obtained {
     certificate: Arc<CertifiedKey>,
-    look_again: Duration,
+    recheck_after: Duration,
 }
 
 impl CertificateSource {
@@ -107,7 +107,7 @@ impl CertificateSource {
         match self {
             Self::Files { certificate, key } => {
                 let certificate = files::certified_key("server.", certificate, key)?;
-                Ok(Obtained { certificate, look_again: RETRY })
+                Ok(Obtained { certificate, recheck_after: RETRY })
             }
             Self::Authority { authority, ring, names } => issued(authority, ring, names.clone()).await,
         }
@@ -123,7 +123,7 @@ async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) 
     request.ca = oldest(authority).await;
     let issued = match authority.issue(request).await {
         Ok(issued) => issued,
-        Err(error) => return kept(ring, &error).ok_or_else(|| refused(&error)),
+        Err(error) => return stored_certificate(ring, &error).ok_or_else(|| refused(&error)),
     };
     let mut all = vec![issued.der.to_vec()];
     all.extend(issued.chain.iter().map(|der| der.to_vec()));
@@ -131,14 +131,15 @@ async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) 
     if let Err(problem) = kept_certificate::keep(ring, &all, &key) {
         tracing::warn!(problem = problem.message, "cannot store the server's certificate for the next start");
     }
-    Ok(Obtained { certificate, look_again: LIFE * 2 / 3 })
+    Ok(Obtained { certificate, recheck_after: LIFE * 2 / 3 })
 }
 
-fn kept(ring: &Keyring, error: &IssueError) -> Option<Obtained> {
+fn stored_certificate(ring: &Keyring, error: &IssueError) -> Option<Obtained> {
     let IssueError::Store(reason) = error else { return None };
-    let certificate = reason.is_transient().then(|| kept_certificate::kept(ring, now())).flatten()?;
+    let certificate =
+        reason.is_transient().then(|| kept_certificate::stored_certificate(ring, now())).flatten()?;
     tracing::warn!(%error, "no new certificate for the server: the previous one remains in use");
-    Some(Obtained { certificate, look_again: RETRY })
+    Some(Obtained { certificate, recheck_after: RETRY })
 }
 
 fn refused(error: &IssueError) -> Problem {

@@ -111,12 +111,12 @@ async fn key_service(
 ) -> Outcome<Component> {
     let mut configuration = configuration.clone();
     let settings = &mut configuration.settings;
-    let own = control_plane.filter(|_| !settings.keys.node.is_one());
+    let own = control_plane.filter(|_| !settings.keys.node.is_configured());
     let token = match own {
         Some(control_plane) => own_members::prepare_node(settings, control_plane).await?,
         None => std::env::var(keys::TOKEN_VARIABLE).ok(),
     };
-    settings.keys.check_whole(false)?;
+    settings.keys.check_required(false)?;
     let stop = CancellationToken::new();
     let service = keys::start(&configuration, token.as_deref(), descriptors, stop.clone()).await?;
     Ok(Component::spawn(Role::Keys, service.description()?, stop, service.run()))

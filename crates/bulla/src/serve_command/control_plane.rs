@@ -202,7 +202,7 @@ impl ControlPlane {
             clock.clone(),
             kit,
             WatchOptions {
-                patience: Duration::from_secs(settings.store.patience_s),
+                retry_timeout: Duration::from_secs(settings.store.patience_s),
                 samples: Some(history.samples().clone()),
                 ..WatchOptions::default()
             },

@@ -6,7 +6,7 @@ use std::fmt::{Debug, Error, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use inventory::history::{History, SeriesStatus as Measured, Verdict};
+use inventory::history::{History, SeriesStatus as Measurement, Verdict};
 use inventory::tables::watches::WatchRow;
 use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use prometheus_client::collector::Collector;
@@ -18,7 +18,7 @@ use x509::Fingerprint;
 use super::metrics::gauge;
 
 /// Interval between two reads: Prometheus' usual interval. Each read fetches three pages of rows.
-const EVERY: Duration = Duration::from_secs(15);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
 /// Maximum number of endpoints and managed certificates in the metrics, earliest expiry first. Later expiries are not urgent, and a
 /// time series for each of a million certificates would overload Prometheus.
 const SOONEST_MAX: usize = 500;
@@ -101,7 +101,7 @@ impl Estate {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(REFRESH_INTERVAL) => {}
             }
         }
     }
@@ -124,8 +124,8 @@ impl Estate {
     /// the series drifts.
     fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let measured = self.history.seen();
-        let of = |get: fn(&Measured) -> Option<f64>| {
-            let label = |one: &Measured| SeriesLabel { series: one.judgement.series.name() };
+        let of = |get: fn(&Measurement) -> Option<f64>| {
+            let label = |one: &Measurement| SeriesLabel { series: one.judgement.series.name() };
             measured.iter().filter_map(|one| Some((label(one), get(one)?))).collect()
         };
         gauge(
@@ -151,7 +151,7 @@ impl Estate {
     /// Returns the certificates that expire first: managed certificates, then certificates at endpoints. A managed certificate that
     /// is also at an endpoint is returned once.
     async fn certificates(&self) -> Result<Vec<(CertificateLabels, Validity)>, StoreError> {
-        let (mut all, mut met) = (Vec::new(), HashSet::new());
+        let (mut all, mut visited) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
         let managed = lifecycle::tables::Managed::of(&self.store)
             .page(&managed, ManagedOrder::Expiry.into(), None, SOONEST_MAX)
@@ -159,7 +159,7 @@ impl Estate {
         for row in managed.rows.into_iter().map(|view| view.row) {
             // Prefer the certificate that is served, if this was verified.
             let fingerprint = row.served.map(|served| served.fingerprint).or(row.fingerprint);
-            if let Some(fingerprint) = fingerprint.filter(|one| met.insert(*one)) {
+            if let Some(fingerprint) = fingerprint.filter(|one| visited.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");
                 let begins_us = row.served.map_or(row.not_before_us, |served| served.not_before_us);
                 all.push((labels, Validity::of(begins_us, row.ends_at_us())));
@@ -168,7 +168,7 @@ impl Estate {
         let answering = InventoryFilter { answering: Some(true), ..InventoryFilter::default() };
         let found = store::Inventory::of(&self.store).page(&answering, None, SOONEST_MAX).await?;
         for leaf in found.rows.into_iter().filter_map(|row| row.leaf) {
-            if met.insert(leaf.sha256) {
+            if visited.insert(leaf.sha256) {
                 let labels = labels(&leaf.subject, &leaf.issuer, leaf.sha256, "found");
                 all.push((labels, Validity::of(leaf.not_before_us, leaf.not_after_us)));
             }

@@ -52,8 +52,8 @@ pub(super) async fn root_pem(authority: &Authority) -> Outcome<String> {
     Ok(roots.map(|ca| x509::pem::encode("CERTIFICATE", &ca.certificate.der)).collect())
 }
 
-fn ignore_name_taken(made: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<()> {
-    match made {
+fn ignore_name_taken(result: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<()> {
+    match result {
         Ok(_) | Err(authority::tree::NewCaError::NameTaken { .. }) => Ok(()),
         Err(error) => Err(failed(&error)),
     }

@@ -33,7 +33,7 @@ pub(super) fn keep(ring: &Keyring, chain: &[Vec<u8>], key: &PrivateKey) -> Outco
 }
 
 /// Returns the chain and key that were stored last; `None` if there is no file, it cannot be opened, or the certificate is not valid now.
-pub(super) fn kept(ring: &Keyring, now: UnixTime) -> Option<Arc<CertifiedKey>> {
+pub(super) fn stored_certificate(ring: &Keyring, now: UnixTime) -> Option<Arc<CertifiedKey>> {
     let sealed = std::fs::read(file().ok()?).ok()?;
     let text = ring.open_sealed(&CONTEXT, &sealed).ok()?;
     let chain: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();

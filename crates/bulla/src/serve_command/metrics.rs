@@ -14,7 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use scan::revocation::{Fetched, LIST_AGES_S};
+use scan::revocation::{FetchKind, LIST_AGES_S};
 use sites::Sites;
 use sites::policies::KeyPolicies;
 
@@ -129,7 +129,7 @@ impl Collector for Figures {
 
 impl Figures {
     fn replica(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Some(read) = self.store.replica_is_read() else { return Ok(()) };
+        let Some(read) = self.store.is_reading_replica() else { return Ok(()) };
         let help = "Whether reads use the standby, because the primary database is unreachable";
         gauge(encoder, "bulla_store_replica_read", help, vec![(NoLabel {}, f64::from(u8::from(read)))])
     }
@@ -171,7 +171,7 @@ impl Figures {
             "CRLs issued by this process, delta CRLs excluded",
             one(figures.crls),
         )?;
-        let answers = [("kept", figures.ocsp_kept), ("signed", figures.ocsp_signed)];
+        let answers = [("kept", figures.ocsp_cached), ("signed", figures.ocsp_signed)];
         counters(
             encoder,
             "bulla_authority_ocsp_answers",
@@ -189,7 +189,7 @@ impl Figures {
         let rotations = [("rotated", report.rotated), ("step", report.steps), ("failed", report.failed)];
         let (name, help) = ("bulla_credential_rotations", "Due credentials, by outcome");
         counters(encoder, name, help, counted(&rotations))?;
-        let calls = [("acknowledged", report.told), ("failed", report.untold)];
+        let calls = [("acknowledged", report.told), ("failed", report.undelivered)];
         counters(encoder, "bulla_credential_hook_calls", "Hooks notified of rotations", counted(&calls))?;
         let one = |count| vec![(NoLabel {}, count)];
         counters(
@@ -361,7 +361,7 @@ impl Figures {
             "Verdicts on the revocation status of certificates",
             verdicts.collect(),
         )?;
-        let label = |what: Fetched, outcome| FetchLabels { kind: what.name(), outcome };
+        let label = |what: FetchKind, outcome| FetchLabels { kind: what.name(), outcome };
         let fetches = counts.fetches.into_iter().map(|((what, outcome), n)| (label(what, outcome), n));
         counters(
             encoder,
@@ -369,7 +369,7 @@ impl Figures {
             "CRLs and OCSP responses fetched, by outcome",
             fetches.collect(),
         )?;
-        let kept = [(Fetched::Crl, counts.lists_at_hand), (Fetched::Ocsp, counts.answers_at_hand)];
+        let kept = [(FetchKind::Crl, counts.crl_cache_hits), (FetchKind::Ocsp, counts.ocsp_cache_hits)];
         let kept = kept.into_iter().map(|(what, count)| (KindLabel { kind: what.name() }, count));
         counters(
             encoder,

@@ -55,8 +55,8 @@ pub(super) async fn prepare_node(
     }
     let token =
         NewNodeToken { site: SITE.to_owned(), attributes: Attributes::default(), seconds: TOKEN_SECONDS };
-    let made = control_plane.sites.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
-    Ok(Some(made.token.to_string()))
+    let created = control_plane.sites.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
+    Ok(Some(created.token.to_string()))
 }
 
 /// Enrols this host with this control plane, unless the agent's folder already has an agent. An agent in a configured folder keeps
@@ -72,11 +72,11 @@ pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningCo
         return Ok(());
     }
     let token = NewToken { labels: Default::default(), seconds: TOKEN_SECONDS };
-    let made = control_plane.agents.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
+    let created = control_plane.agents.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
     let root = data_folder::folder()?.join(local::ROOT);
     let options = JoinOptions {
         server: url.clone(),
-        token: Secret::new(made.token.as_str()),
+        token: Secret::new(created.token.as_str()),
         ca_pem: has_own_certificate(&settings.server).then(|| read(&root)).transpose()?,
         ca_sha256: None,
         name: None,

@@ -10,7 +10,7 @@ use crate::roles::Roles;
 /// Leaves out each default role whose default address is in use, with a warning. A configured address or a configured role that
 /// fails is an error when the role starts.
 pub(super) fn leave_out(roles: &mut Roles, settings: &Settings) {
-    if !roles.are_usual() {
+    if !roles.are_default() {
         return;
     }
     for role in [Role::Keys, Role::Proxy] {
@@ -32,7 +32,7 @@ fn default_addresses(role: Role, settings: &Settings) -> Vec<(&'static str, Sock
     let (keys, proxy) = (&settings.keys, &settings.proxy);
     let all = match role {
         Role::Keys => {
-            let node = (keys.node.listen == NodeSettings::default().listen && !keys.node.is_one())
+            let node = (keys.node.listen == NodeSettings::default().listen && !keys.node.is_configured())
                 .then_some(own_members::LISTEN);
             let metrics = Some(&*keys.metrics_listen).filter(|at| *at == usual.keys.metrics_listen);
             [("keys.node.listen", node), ("keys.metrics_listen", metrics)]

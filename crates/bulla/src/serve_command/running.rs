@@ -212,8 +212,8 @@ impl ServerSettings {
         let of_zero = |most: usize| (most > 0).then_some(most);
         let listeners =
             1 + usize::from(options.public.is_some()) + usize::from(options.credentials.is_some());
-        let (taken, parts) = LISTENER_PARTS;
-        let most = descriptors / parts * taken / listeners;
+        let (share, parts) = LISTENER_PARTS;
+        let most = descriptors / parts * share / listeners;
         let mut connections_max = self.connections_max;
         bound_connections(
             "server.connections_max",

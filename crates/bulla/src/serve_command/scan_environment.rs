@@ -41,23 +41,23 @@ pub(crate) struct ServerScanEnvironment {
 struct Sources {
     settings: CloudSettings,
     pools: Pools,
-    made: Mutex<HashMap<Arc<str>, Arc<dyn CloudSource>>>,
+    created: Mutex<HashMap<Arc<str>, Arc<dyn CloudSource>>>,
 }
 
 impl Sources {
     async fn named(&self, wanted: &[String]) -> Result<Vec<Arc<dyn CloudSource>>, String> {
         let names = self.settings.named(wanted).map_err(|error| chain(&error))?;
-        let mut made = self.made.lock().await;
+        let mut created = self.created.lock().await;
         let missing: BTreeSet<Arc<str>> =
-            names.iter().filter(|name| !made.contains_key(*name)).cloned().collect();
+            names.iter().filter(|name| !created.contains_key(*name)).cloned().collect();
         let mut unavailable = Vec::new();
         if !missing.is_empty() {
             let (new, failed) =
                 cloud_apis::sources::prepare_named(&self.settings, &missing, &self.pools).await;
-            made.extend(new.into_iter().map(|source| (Arc::clone(source.name()), source)));
+            created.extend(new.into_iter().map(|source| (Arc::clone(source.name()), source)));
             unavailable = failed;
         }
-        let available = names.iter().filter_map(|name| made.get(name).cloned());
+        let available = names.iter().filter_map(|name| created.get(name).cloned());
         Ok(available
             .chain(unavailable.into_iter().map(|one| Arc::new(one) as Arc<dyn CloudSource>))
             .collect())
@@ -104,7 +104,7 @@ impl ServerScanEnvironment {
             clouds.pools.raw = clouds.pools.raw.or(Some(settings.in_flight * at_once));
             let pools = clouds::pools(&clouds, Some(store)).await?;
             settings.in_flight = settings.in_flight.min(pools.raw() / at_once).max(1);
-            sources = Some(Sources { settings: clouds, pools, made: Mutex::default() });
+            sources = Some(Sources { settings: clouds, pools, created: Mutex::default() });
         }
         let resolver = settings.dns.is_empty().then_some(resolver);
         Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings, guard })
@@ -128,12 +128,12 @@ impl ServerScanEnvironment {
     }
 
     fn revocation(&self, spec: &Spec, resolver: &Resolver) -> Result<Option<RevocationChecker>, String> {
-        if let Some(made) = self.revocation.0.get() {
-            return Ok(made.clone());
+        if let Some(created) = self.revocation.0.get() {
+            return Ok(created.clone());
         }
         let guard = Guard { allow_link_local: false, ..self.guard };
-        let made = spec.revocation(resolver, guard).map_err(message_of)?;
-        Ok(self.revocation.0.get_or_init(|| made).clone())
+        let created = spec.revocation(resolver, guard).map_err(message_of)?;
+        Ok(self.revocation.0.get_or_init(|| created).clone())
     }
 
     fn spec(&self, watch: &WatchSpec) -> Spec {

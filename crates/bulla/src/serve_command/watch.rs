@@ -78,7 +78,7 @@ impl SubjectStates {
 
     /// Stores whether the subject has a problem. Returns whether to report the subject: its state changed, or this is its first
     /// check.
-    fn is_news(&mut self, subject: &str, wrong: bool) -> bool {
+    fn should_report(&mut self, subject: &str, wrong: bool) -> bool {
         self.wrong.insert(subject.to_owned(), wrong) != Some(wrong)
     }
 }
@@ -163,7 +163,7 @@ impl ChangeDetector {
         }
     }
 
-    /// Returns the event for the subject if [`SubjectStates::is_news`] returns true.
+    /// Returns the event for the subject if [`SubjectStates::should_report`] returns true.
     fn changed(
         &self,
         states: &mut SubjectStates,
@@ -171,7 +171,7 @@ impl ChangeDetector {
         wrong: bool,
         event: &Event,
     ) -> Option<NewEvent> {
-        states.is_news(&subject, wrong).then(|| new_event(self.clock.now_us(), subject, event))
+        states.should_report(&subject, wrong).then(|| new_event(self.clock.now_us(), subject, event))
     }
 
     async fn audit(&self) -> Result<Option<NewEvent>, AuditError> {
@@ -208,7 +208,7 @@ mod tests {
             ("agent/b", true, true),
             ("agent/a", false, true),
         ] {
-            assert_eq!(states.is_news(subject, wrong), news, "{subject} {wrong}");
+            assert_eq!(states.should_report(subject, wrong), news, "{subject} {wrong}");
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
         ) -> bool {
             let mut reported = false;
             let check = async |states: &mut SubjectStates| {
-                reported = states.is_news("agent/a", true);
+                reported = states.should_report("agent/a", true);
                 if written { Ok(()) } else { Err("the events cannot be written".into()) }
             };
             states.round(lease, now_us, check).await;

@@ -36,7 +36,7 @@ struct Request {
 /// A fake store, and the folder of a machine without a server.
 struct FakeStore {
     folder: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<Request>>>,
+    received: Arc<Mutex<Vec<Request>>>,
 }
 
 impl FakeStore {
@@ -44,17 +44,17 @@ impl FakeStore {
     fn start(answers: impl Fn(&Request) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let asked = Arc::<Mutex<Vec<Request>>>::default();
-        let (told, answers) = (Arc::clone(&asked), Arc::new(answers));
+        let received = Arc::<Mutex<Vec<Request>>>::default();
+        let (received_log, answers) = (Arc::clone(&received), Arc::new(answers));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
+                let (received_log, answers) = (Arc::clone(&received_log), Arc::clone(&answers));
                 std::thread::spawn(move || {
-                    let _ = answer(stream, &told, &*answers);
+                    let _ = answer(stream, &received_log, &*answers);
                 });
             }
         });
-        Self { folder, asked }
+        Self { folder, received }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -79,15 +79,15 @@ impl FakeStore {
     }
 
     /// Returns the received requests whose first line begins with `line`.
-    fn asked(&self, line: &str) -> Vec<Request> {
-        let all = self.asked.lock().unwrap();
-        all.iter().filter(|asked| asked.line.starts_with(line)).cloned().collect()
+    fn received(&self, line: &str) -> Vec<Request> {
+        let all = self.received.lock().unwrap();
+        all.iter().filter(|received| received.line.starts_with(line)).cloned().collect()
     }
 }
 
 fn answer(
     mut stream: UnixStream,
-    told: &Mutex<Vec<Request>>,
+    received_log: &Mutex<Vec<Request>>,
     answers: &dyn Fn(&Request) -> (u16, Value),
 ) -> std::io::Result<()> {
     let mut octets = Vec::new();
@@ -108,9 +108,9 @@ fn answer(
     (&mut stream).take(rest as u64).read_to_end(&mut body)?;
     let line: Vec<&str> = head.lines().next().unwrap_or_default().split(' ').take(2).collect();
     let line = format!("{} {}", line[0].to_uppercase(), line[1]);
-    let asked = Request { line, body: serde_json::from_slice(&body).unwrap_or_default(), head };
-    told.lock().unwrap().push(asked.clone());
-    let (status, document) = answers(&asked);
+    let received = Request { line, body: serde_json::from_slice(&body).unwrap_or_default(), head };
+    received_log.lock().unwrap().push(received.clone());
+    let (status, document) = answers(&received);
     let text = document.to_string();
     let head = format!(
         "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
@@ -141,7 +141,7 @@ fn agent_socket_works_without_token_or_server_settings() {
     let output =
         store.run(&["get", "/a", "--value", "--token-file", "/nowhere/token", "--server-ca", "/nowhere/ca"]);
     assert_eq!(output.stdout, b"canary\n", "{}", describe(&output));
-    assert!(!store.asked("GET")[0].head.contains("authorization"), "{:?}", store.asked(""));
+    assert!(!store.received("GET")[0].head.contains("authorization"), "{:?}", store.received(""));
     let alone = |arguments: &[&str]| {
         let mut command = bulla();
         command.env("BULLA_DATA", store.path("no-data")).env("HOME", store.folder.path()).args(arguments);
@@ -157,7 +157,7 @@ fn agent_socket_works_without_token_or_server_settings() {
 
 #[test]
 fn export_reports_permissions_it_could_not_fetch() {
-    let store = FakeStore::start(|asked| match asked.line.as_str() {
+    let store = FakeStore::start(|received| match received.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/t/a"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
         "POST /api/v1/lookup" => (200, json!({ "results": [value("/t/a", "x")] })),
@@ -171,10 +171,14 @@ fn export_reports_permissions_it_could_not_fetch() {
     let output =
         store.run(&["export", "--to", "out", "--recipient", RECIPIENT, "--permissions", "--output", "json"]);
     assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
-    let told = document(&output);
-    assert_eq!((&told["credentials"], &told["permissions"]), (&json!(1), &json!(1)), "{told}");
-    let failed = told["failed"].as_array().unwrap();
-    assert_eq!(failed.len(), 1, "what is refused is none: {told}");
+    let received_log = document(&output);
+    assert_eq!(
+        (&received_log["credentials"], &received_log["permissions"]),
+        (&json!(1), &json!(1)),
+        "{received_log}"
+    );
+    let failed = received_log["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1, "what is refused is none: {received_log}");
     assert_eq!(failed[0]["name"], "permissions for /*");
 }
 
@@ -187,7 +191,7 @@ fn import_keeps_expiry_and_skips_expired_values() {
     let (soon, over) = (in_seconds(1_000), in_seconds(-10));
     let there = Arc::new(AtomicBool::new(true));
     let is_there = Arc::clone(&there);
-    let store = FakeStore::start(move |asked| match asked.line.as_str() {
+    let store = FakeStore::start(move |received| match received.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/always", "/over", "/soon"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
         "POST /api/v1/lookup" if is_there.load(SeqCst) => {
@@ -196,7 +200,7 @@ fn import_keeps_expiry_and_skips_expired_values() {
             (200, json!({ "results": [value("/always", "a"), one, other] }))
         }
         "POST /api/v1/lookup" => {
-            let results = vec![Value::Null; asked.body["lookups"].as_array().unwrap().len()];
+            let results = vec![Value::Null; received.body["lookups"].as_array().unwrap().len()];
             (200, json!({ "results": results }))
         }
         _ => (200, value("/set", "a")),
@@ -206,15 +210,15 @@ fn import_keeps_expiry_and_skips_expired_values() {
     there.store(false, SeqCst);
     std::fs::write(store.path("key"), KEY).unwrap();
     let output = store.run(&["import", "out", "--identity-file", "key", "--output", "json"]);
-    let told = document(&output);
+    let received_log = document(&output);
     assert_eq!(
-        (&told["created"], &told["ended"], &told["failed"]),
+        (&received_log["created"], &received_log["ended"], &received_log["failed"]),
         (&json!(2), &json!(1), &json!([])),
-        "{told}"
+        "{received_log}"
     );
-    let mut put = store.asked("PUT /api/v1/data");
-    put.sort_by_key(|asked| asked.body["name"].to_string());
-    let names: Vec<&Value> = put.iter().map(|asked| &asked.body["name"]).collect();
+    let mut put = store.received("PUT /api/v1/data");
+    put.sort_by_key(|received| received.body["name"].to_string());
+    let names: Vec<&Value> = put.iter().map(|received| &received.body["name"]).collect();
     assert_eq!(names, ["/always", "/soon"]);
     assert_eq!(put[0].body["ttl_seconds"], Value::Null);
     let left = put[1].body["ttl_seconds"].as_u64().unwrap();
@@ -233,10 +237,10 @@ fn transitional_flag_lost_in_one_import_is_set_by_the_next() {
     let (away, there, marked) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(true));
     let state = Arc::new((away, there, marked));
     let seen = Arc::clone(&state);
-    let store = FakeStore::start(move |asked| {
+    let store = FakeStore::start(move |received| {
         let (away, there, marked) = &*seen;
         let found = || json!({ "certificates": [{ "id": CERTIFICATE, "name": "/ca", "versions": [] }] });
-        match asked.line.as_str() {
+        match received.line.as_str() {
             line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/ca"])),
             line if line.starts_with("GET /api/v1/certificates") && away.load(SeqCst) => (503, json!({})),
             line if line.starts_with("GET /api/v1/certificates") => (200, found()),
@@ -270,15 +274,15 @@ fn transitional_flag_lost_in_one_import_is_set_by_the_next() {
     let second = document(&import());
     assert!(marked.load(SeqCst), "{second}");
     assert_eq!((&second["updated"], &second["versions"]), (&json!(1), &json!(0)), "{second}");
-    let mark = store.asked(&mark_path);
+    let mark = store.received(&mark_path);
     assert_eq!(mark[0].body, json!({ "version": VERSION }));
     assert_eq!(document(&import())["unchanged"], 1);
-    assert_eq!(store.asked("PUT /api/v1/data").len(), 1);
+    assert_eq!(store.received("PUT /api/v1/data").len(), 1);
 }
 
 #[test]
 fn interrupted_export_leaves_no_file() {
-    let store = FakeStore::start(|asked| match asked.line.as_str() {
+    let store = FakeStore::start(|received| match received.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/a"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
         // Blocks as long as the test runs.
@@ -292,7 +296,7 @@ fn interrupted_export_leaves_no_file() {
     let mut command = store.command(&["export", "--to", "exports/out", "--plain"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    while files() == 0 || store.asked("POST /api/v1/lookup").is_empty() {
+    while files() == 0 || store.received("POST /api/v1/lookup").is_empty() {
         assert!(began.elapsed() < TIMEOUT, "the export does not begin");
         std::thread::sleep(Duration::from_millis(10));
     }

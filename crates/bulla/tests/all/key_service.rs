@@ -288,7 +288,7 @@ fn native(
         input: vec![7; 32],
         ..SignRequest::default()
     });
-    let batch = client.sign_batch(requests.collect(), keyless::native::Terms::within(TIMEOUT));
+    let batch = client.sign_batch(requests.collect(), keyless::native::CallOptions::within(TIMEOUT));
     let replies = runtime.block_on(batch).unwrap();
     replies.into_iter().map(|reply| reply.map_err(|status| status.message().to_owned())).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
-use keyless::native::{Client, Terms};
+use keyless::native::{CallOptions, Client};
 use keyless::wire::tag;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -44,7 +44,7 @@ impl World {
         let mut request = SignRequest { key: Some(Key::Ski(ski.to_vec())), ..SignRequest::default() };
         (request.input, request.traceparent) = (vec![7; 32], traceparent.to_owned());
         request.set_scheme(Scheme::EcdsaSha256);
-        let signed = self.runtime.block_on(self.client.sign(request, Terms::within(TIMEOUT)));
+        let signed = self.runtime.block_on(self.client.sign(request, CallOptions::within(TIMEOUT)));
         signed.map_err(|status| status.to_string())
     }
 

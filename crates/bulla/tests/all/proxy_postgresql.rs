@@ -32,7 +32,7 @@ impl World {
             assert!(cluster.psql("postgres", statement));
         }
         let file = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
-        let _ = cluster.speak_tls(&file("up.pem"), &file("up.key"));
+        let _ = cluster.enable_tls(&file("up.pem"), &file("up.key"));
         let port = cluster.require_passwords();
         cluster.stop();
         cluster.resume();
@@ -271,7 +271,7 @@ fn database_server_must_have_a_trusted_certificate_unless_tls_is_disabled() {
          -CAkey ca.key -addext subjectAltName=DNS:else.example -addext basicConstraints=critical,CA:FALSE",
     );
     let (certificate, key) = (file(&world.place, "else.pem"), file(&world.place, "else.key"));
-    world.port = world.cluster.speak_tls(&certificate, &key);
+    world.port = world.cluster.enable_tls(&certificate, &key);
     world.cluster.stop();
     world.cluster.resume();
     let proxy = world.start(&world.usual());

@@ -19,10 +19,10 @@ use crate::terminal::clean;
 use crate::url::is_unencrypted;
 
 /// Timeout of a request. Bulk actions over a million certificates take seconds.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Timeout for connecting to a server.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The address of the server, the token to authenticate with, and the trust anchors.
 #[derive(Args, Clone, Debug, Default)]
@@ -68,9 +68,9 @@ impl Client {
     pub fn open(args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         let base = match url(args, settings) {
             Some(given) => given,
-            None => read(&beside(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
+            None => read(&local_file(local::URL).ok_or_else(no_server)?)?.trim().to_owned(),
         };
-        Self::known(&base, args, settings)
+        Self::for_address(&base, args, settings)
     }
 
     /// Opens a client of the credential store at `given`, else at the configured address, else of the local one. An agent
@@ -84,7 +84,7 @@ impl Client {
         let base = match given.or(configured.filter(|url| !url.is_empty())) {
             Some(url) => url.to_owned(),
             None => {
-                let text = beside(local::CREDENTIAL_URL).map(|path| read(&path)).transpose()?;
+                let text = local_file(local::CREDENTIAL_URL).map(|path| read(&path)).transpose()?;
                 text.map(|text| text.trim().to_owned()).unwrap_or_default()
             }
         };
@@ -99,12 +99,12 @@ impl Client {
             let http = http(None, Some(Path::new(path)))?;
             return Ok(Self { http, base, token: None, roots: None });
         }
-        Self::known(&base, args, settings)
+        Self::for_address(&base, args, settings)
     }
 
     /// Creates a client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
     /// folder.
-    fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+    fn for_address(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         check_address(base)?;
         if is_unencrypted(base) {
             return Err(Problem::usage(format_args!("the token would be sent to {base} unencrypted"))
@@ -113,7 +113,7 @@ impl Client {
         let token = match std::env::var("BULLA_CLIENT_TOKEN") {
             Ok(token) if !token.is_empty() => Some(token),
             _ => token_file(args, settings)
-                .or_else(|| beside(local::TOKEN))
+                .or_else(|| local_file(local::TOKEN))
                 .map(|path| read(&path))
                 .transpose()?,
         };
@@ -124,7 +124,7 @@ impl Client {
             .server_ca
             .clone()
             .or_else(|| non_empty_path(&settings.ca_file))
-            .or_else(|| beside(local::ROOT));
+            .or_else(|| local_file(local::ROOT));
         Ok(Self {
             http: http(roots.as_deref(), None)?,
             roots,
@@ -150,7 +150,8 @@ impl Client {
 
     /// Posts a form to any URL, without the token.
     pub async fn form(&self, url: &str, form: &impl Serialize) -> Outcome<Value> {
-        let answer = self.http.post(url).form(form).send().await.map_err(|error| lost(url, &error))?;
+        let answer =
+            self.http.post(url).form(form).send().await.map_err(|error| connection_error(url, &error))?;
         if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
     }
 
@@ -168,7 +169,7 @@ impl Client {
 
     /// Returns the server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. `None` without this header.
     pub async fn date(&self) -> Outcome<Option<jiff::Timestamp>> {
-        let answer = self.ask(Method::GET, "/healthz", None).await?;
+        let answer = self.send_request(Method::GET, "/healthz", None).await?;
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
         Ok(date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|date| date.timestamp()))
     }
@@ -180,20 +181,20 @@ impl Client {
 
     /// Gets a JSON document. The query is a type of crate `api`, or `()` for none.
     pub async fn get(&self, path: &str, query: &impl Serialize) -> Outcome<Value> {
-        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
+        let answer = self.send_request(Method::GET, &with_query(path, query)?, None).await?;
         json(answer).await
     }
 
     /// Gets a body that is not JSON: PEM, PKCS#12, JSON lines.
     pub async fn get_bytes(&self, path: &str, query: &impl Serialize) -> Outcome<Vec<u8>> {
-        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
-        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+        let answer = self.send_request(Method::GET, &with_query(path, query)?, None).await?;
+        answer.bytes().await.map(|bytes| bytes.to_vec()).map_err(|error| connection_error(&self.base, &error))
     }
 
     /// Like [`Self::send`], for responses that are not always JSON. Requests with secrets use POST, because URLs are logged.
     pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
-        let answer = self.ask(method, path, body.map(Value::to_string)).await?;
-        answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
+        let answer = self.send_request(method, path, body.map(Value::to_string)).await?;
+        answer.bytes().await.map(|bytes| bytes.to_vec()).map_err(|error| connection_error(&self.base, &error))
     }
 
     /// Sends a request with a JSON body, and returns the JSON of the response.
@@ -202,7 +203,7 @@ impl Client {
     }
 
     async fn send_text(&self, method: Method, path: &str, body: Option<String>) -> Outcome<Value> {
-        let answer = self.ask(method, path, body).await?;
+        let answer = self.send_request(method, path, body).await?;
         if answer.status() == StatusCode::NO_CONTENT {
             return Ok(Value::Null);
         }
@@ -221,19 +222,19 @@ impl Client {
         path: &str,
         request: &impl Serialize,
     ) -> Outcome<T> {
-        let answer = self.ask(method, path, Some(text_of(request)?)).await?;
+        let answer = self.send_request(method, path, Some(text_of(request)?)).await?;
         self.parsed(answer).await
     }
 
     /// Like [`Self::get`], but parses the response text into a response type of the API.
     pub async fn fetch<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
-        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
+        let answer = self.send_request(Method::GET, &with_query(path, query)?, None).await?;
         self.parsed(answer).await
     }
 
     async fn parsed<T: DeserializeOwned>(&self, answer: reqwest::Response) -> Outcome<T> {
-        let octets = answer.bytes().await.map_err(|error| lost(&self.base, &error))?;
-        serde_json::from_slice(&octets).map_err(unreadable)
+        let bytes = answer.bytes().await.map_err(|error| connection_error(&self.base, &error))?;
+        serde_json::from_slice(&bytes).map_err(unreadable)
     }
 
     /// Deletes the objects that the path and the query select.
@@ -247,13 +248,18 @@ impl Client {
         path: &str,
         to_be: impl AsyncFnOnce(&Value) -> Outcome<Value>,
     ) -> Outcome<Value> {
-        let before = self.ask(Method::GET, path, None).await?;
+        let before = self.send_request(Method::GET, path, None).await?;
         let revision = before.headers().get(ETAG).cloned();
         let body = to_be(&json(before).await?).await?;
         json(self.send_if_match(Method::PUT, path, (Some(body.to_string()), revision)).await?).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Outcome<reqwest::Response> {
+    async fn send_request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Outcome<reqwest::Response> {
         self.send_if_match(method, path, (body, None)).await
     }
 
@@ -283,7 +289,7 @@ impl Client {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
+        let answer = request.send().await.map_err(|error| connection_error(&self.base, &error))?;
         if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
     }
 }
@@ -340,7 +346,7 @@ fn unreadable(error: serde_json::Error) -> Problem {
 }
 
 /// Returns the path of a file that a local server wrote to its data folder; `None` if the file does not exist.
-fn beside(name: &str) -> Option<PathBuf> {
+fn local_file(name: &str) -> Option<PathBuf> {
     crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
 }
 
@@ -372,8 +378,8 @@ fn read(path: &Path) -> Outcome<String> {
 
 fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
-        .timeout(ANSWER_MAX)
-        .connect_timeout(CONNECT_MAX)
+        .timeout(RESPONSE_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")));
     if let Some(path) = socket {
@@ -403,14 +409,14 @@ async fn json(answer: reqwest::Response) -> Outcome<Value> {
         Problem::new(Exit::Server, format_args!("the server's response ({status}) is not JSON: {error}"))
             .hint("check that the address is a Bulla server of the same version")
     })?;
-    if let Some(notice) = waits(status, &body) {
+    if let Some(notice) = pending_approval(status, &body) {
         eprintln!("{notice}");
     }
     Ok(body)
 }
 
 /// Returns the message for a change that waits for approval; `None` for other responses.
-fn waits(status: StatusCode, body: &Value) -> Option<String> {
+fn pending_approval(status: StatusCode, body: &Value) -> Option<String> {
     let text = |name: &str| body.get(name).and_then(Value::as_str).map(|text| clean(text).into_owned());
     let (id, object, _) = (text("id")?, text("object")?, text("plan_sha256")?);
     let needed = body.get("approvals_needed").and_then(Value::as_u64).unwrap_or(1);
@@ -420,7 +426,7 @@ fn waits(status: StatusCode, body: &Value) -> Option<String> {
     })
 }
 
-fn lost(base: &str, error: &reqwest::Error) -> Problem {
+fn connection_error(base: &str, error: &reqwest::Error) -> Problem {
     let hint = if error.is_timeout() {
         "the server is slow or unreachable: see its log"
     } else if base.starts_with("http://") && !error.is_connect() {

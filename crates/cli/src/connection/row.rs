@@ -73,7 +73,7 @@ impl DocumentRow {
 
     /// Returns the names of the members that are not in `columns` and have a value without structure: a scalar, or a list of
     /// scalars. Empty texts and empty lists are left out.
-    pub fn members_beside(&self, columns: Columns) -> Vec<&str> {
+    pub fn other_members(&self, columns: Columns) -> Vec<&str> {
         let is_shown = |name: &str| {
             columns.iter().any(|(_, pointer)| pointer.strip_prefix('/').is_some_and(|member| member == name))
         };
@@ -166,7 +166,7 @@ mod tests {
                 "inner": { "b": 1 }, "list": [{ "b": 1 }], "nothing": [],
             }),
         };
-        assert_eq!(document.members_beside(&[("Name", "/name"), ("B", "/inner/b")]), ["at", "no", "tags"]);
+        assert_eq!(document.other_members(&[("Name", "/name"), ("B", "/inner/b")]), ["at", "no", "tags"]);
         assert_eq!((document.cell("at"), document.cell("tags")), ("2026-11-21 05:06".into(), "x, y".into()));
     }
 

@@ -267,19 +267,19 @@ impl EventFilter<'_> {
 
 /// The sort key of an event in a listing: its time, its position in its chain, and its line in the file. Exports of a server are
 /// newest first, logs of a proxy oldest first.
-type Place = (i64, i64, u64);
+type EventPosition = (i64, i64, u64);
 
 /// The matching events of an export, and the counts of lines that a listing leaves out.
 #[derive(Debug, Default)]
 struct ExportedEvents {
     /// The newest matching events, oldest first.
-    newest: BTreeMap<Place, Value>,
+    newest: BTreeMap<EventPosition, Value>,
     /// Number of matching events that are not in `newest`.
     others: u64,
     /// Number of lines that are neither an event nor a line of a segment.
     damaged: u64,
     /// Number of lines of other kinds, such as the head of a segment.
-    of_other_kinds: u64,
+    other_kinds: u64,
     /// Number of events, matching or not.
     events: u64,
 }
@@ -298,7 +298,7 @@ impl ExportedEvents {
             };
             let event = unsealed(event);
             if !event["action"].is_string() {
-                found.of_other_kinds += 1;
+                found.other_kinds += 1;
                 continue;
             }
             found.events += 1;
@@ -340,7 +340,7 @@ fn time_of(event: &Value) -> Timestamp {
 
 /// Parses a time, or an age.
 fn time(text: &str) -> Result<Timestamp, String> {
-    let at_us = units::moment(text, units::now_us())?;
+    let at_us = units::parse_time(text, units::now_us())?;
     Timestamp::from_microsecond(at_us).map_err(|error| error.to_string())
 }
 
@@ -372,7 +372,7 @@ fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outc
     let rows_max = listing.rows_max().unwrap_or(usize::MAX);
     let found = ExportedEvents::read(BufReader::new(file), wanted, rows_max);
     let found = found.map_err(|error| unreadable(path, error))?;
-    if found.events == 0 && found.damaged + found.of_other_kinds > 0 {
+    if found.events == 0 && found.damaged + found.other_kinds > 0 {
         return Err(unreadable(path, "no line is an audit event"));
     }
     for line in found.left_out() {
@@ -424,7 +424,7 @@ mod tests {
         let mut text: Vec<u8> = (0..5).flat_map(|number| event(number).into_bytes()).collect();
         text.extend_from_slice(b"{\"segment\":1}\n\n{\"action\":\"a\",\"act\n\xff\n7\n");
         let found = ExportedEvents::read(&text[..], &ALL, 2).unwrap();
-        assert_eq!((found.others, found.damaged, found.of_other_kinds, found.events), (3, 3, 1, 5));
+        assert_eq!((found.others, found.damaged, found.other_kinds, found.events), (3, 3, 1, 5));
         let left_out = found.left_out();
         assert_eq!(actors(found), ["4", "3"]);
         assert!(left_out[0].contains("3 events left out") && left_out[0].contains("--all"), "{left_out:?}");

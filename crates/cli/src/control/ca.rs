@@ -228,7 +228,7 @@ impl Run for AuthorityCommand {
             }
             Self::Revoke { certificate, reason, show } => {
                 let revocation = NewRevocation {
-                    certificate: Some(named(certificate)?),
+                    certificate: Some(fingerprint_of(certificate)?),
                     reason: reason.clone(),
                     ..NewRevocation::default()
                 };
@@ -260,7 +260,7 @@ async fn post(client: &Client, path: &str, request: &impl Serialize, show: &Outp
 }
 
 /// Returns the fingerprint of the first certificate in a file. An argument that names no file is itself a fingerprint or an id.
-fn named(certificate: &str) -> Outcome<String> {
+fn fingerprint_of(certificate: &str) -> Outcome<String> {
     let path = Path::new(certificate);
     if !path.exists() {
         return Ok(certificate.to_owned());

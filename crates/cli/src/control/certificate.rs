@@ -583,7 +583,7 @@ impl Run for CertificateCommand {
                 print_groups(&client.get(&format!("{PATH}/groups"), &query).await?, show)
             }
             Self::Show { certificate, show } => {
-                show_one(&client.get(&place(client, certificate).await?, &()).await?, show)
+                show_one(&client.get(&certificate_path(client, certificate).await?, &()).await?, show)
             }
             Self::Summary { show } => show_one(&client.get(&format!("{PATH}/summary"), &()).await?, show),
             Self::Create(new) => {
@@ -591,7 +591,7 @@ impl Run for CertificateCommand {
                 show_one(&client.submit(Method::POST, PATH, &body).await?, &new.show)
             }
             Self::Update { certificate, file, show } => {
-                let (path, body) = (place(client, certificate).await?, input::document(file)?);
+                let (path, body) = (certificate_path(client, certificate).await?, input::document(file)?);
                 show_one(&client.send(Method::PATCH, &path, Some(&body)).await?, show)
             }
             Self::Renew { selection, limit, show } => {
@@ -605,16 +605,22 @@ impl Run for CertificateCommand {
             }
             Self::Deploy { certificate } => act(client, certificate, "deploy").await,
             Self::Restore { certificate } => act(client, certificate, "restore").await,
-            Self::Archive { certificate } => {
-                client.send(Method::DELETE, &place(client, certificate).await?, None).await.map(drop)
-            }
+            Self::Archive { certificate } => client
+                .send(Method::DELETE, &certificate_path(client, certificate).await?, None)
+                .await
+                .map(drop),
             Self::Versions { certificate, listing } => {
                 listing
-                    .print(client, &format!("{}/versions", place(client, certificate).await?), &(), VERSIONS)
+                    .print(
+                        client,
+                        &format!("{}/versions", certificate_path(client, certificate).await?),
+                        &(),
+                        VERSIONS,
+                    )
                     .await
             }
             Self::Served { certificate, listing } => {
-                let path = format!("{}/endpoints", place(client, certificate).await?);
+                let path = format!("{}/endpoints", certificate_path(client, certificate).await?);
                 listing.print(client, &path, &(), SERVED).await
             }
             Self::Export { certificate, key, pkcs12, file } => {
@@ -696,12 +702,12 @@ async fn id_of(client: &Client, given: &str) -> Outcome<Uuid> {
     })
 }
 
-async fn place(client: &Client, given: &str) -> Outcome<String> {
+async fn certificate_path(client: &Client, given: &str) -> Outcome<String> {
     Ok(format!("{PATH}/{}", id_of(client, given).await?))
 }
 
 async fn act(client: &Client, certificate: &str, verb: &str) -> Outcome<()> {
-    let path = format!("{}/{verb}", place(client, certificate).await?);
+    let path = format!("{}/{verb}", certificate_path(client, certificate).await?);
     client.send(Method::POST, &path, None).await.map(drop)
 }
 
@@ -712,8 +718,8 @@ async fn export(
     pkcs12: Option<&Path>,
     file: Option<&Path>,
 ) -> Outcome<()> {
-    let path = place(client, certificate).await?;
-    let octets = match pkcs12 {
+    let path = certificate_path(client, certificate).await?;
+    let bytes = match pkcs12 {
         Some(password) => {
             let password = read(password)?;
             let password = Some(password.trim_end_matches(['\r', '\n']).to_owned());
@@ -726,7 +732,7 @@ async fn export(
         }
         None => client.get_bytes(&format!("{path}/chain"), &()).await?,
     };
-    write(file, &octets)
+    write(file, &bytes)
 }
 
 fn read(path: &Path) -> Outcome<String> {
@@ -735,13 +741,13 @@ fn read(path: &Path) -> Outcome<String> {
 }
 
 /// Writes to a new file that only its owner can read, or to standard output.
-fn write(file: Option<&Path>, octets: &[u8]) -> Outcome<()> {
+fn write(file: Option<&Path>, bytes: &[u8]) -> Outcome<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let Some(path) = file else {
-        return std::io::stdout().write_all(octets).map_err(|error| Problem::output(&error));
+        return std::io::stdout().write_all(bytes).map_err(|error| Problem::output(&error));
     };
     let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    opened.and_then(|mut file| file.write_all(octets)).map_err(|error| {
+    opened.and_then(|mut file| file.write_all(bytes)).map_err(|error| {
         Problem::usage(format_args!("cannot write {}: {error}", path.display()))
             .hint("choose a file that does not exist yet")
     })

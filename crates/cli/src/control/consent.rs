@@ -40,10 +40,10 @@ pub fn confirm(question: &str) -> Outcome<()> {
             .hint("give --yes to continue without confirmation"));
     }
     let mut answer = String::new();
-    let asked = std::io::stderr()
+    let prompted = std::io::stderr()
         .write_all(format!("{question} [y/N] ").as_bytes())
         .and_then(|()| std::io::stdin().lock().read_line(&mut answer));
-    asked.map_err(|error| Problem::output(&error))?;
+    prompted.map_err(|error| Problem::output(&error))?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Problem::usage("nothing was changed")),

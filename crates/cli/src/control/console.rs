@@ -32,8 +32,8 @@ pub struct ConsoleArgs {
 pub(crate) async fn run(args: &ConsoleArgs, settings: &ClientSettings) -> Outcome<Exit> {
     let client = Client::open(&args.server, settings)?;
     let new = NewSignInLink { lifetime_s: args.lifetime.map(|lifetime| lifetime.as_secs()) };
-    let made = client.submit(Method::POST, "/api/v1/auth/links", &new).await?;
-    let link: SignInLinkView = read_as(&made)?;
+    let created = client.submit(Method::POST, "/api/v1/auth/links", &new).await?;
+    let link: SignInLinkView = read_as(&created)?;
     print(&link.url)?;
     eprintln!("open the link in a browser: it signs in once, until {}", link.expires_at);
     if args.open {

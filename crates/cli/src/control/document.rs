@@ -103,8 +103,8 @@ impl<D: Document> Run for DocumentCommand<D> {
             Self::List(listing) => listing.print(client, D::PATH, &(), D::COLUMNS).await,
             Self::Show(one) => show_one(&client.get(&place(&one.id).await?, &()).await?, &one.show),
             Self::Create(file) => {
-                let made = client.send(Method::POST, D::PATH, Some(&input::document(&file.file)?)).await?;
-                show_one(&made, &file.show)
+                let created = client.send(Method::POST, D::PATH, Some(&input::document(&file.file)?)).await?;
+                show_one(&created, &file.show)
             }
             Self::Update(changed) => {
                 let mut body = input::document(&changed.file.file)?;

@@ -216,8 +216,8 @@ impl Run for TransparencyCommand {
                 client.send(Method::DELETE, &path, None).await.map(drop)
             }
             Self::Issuances { domain, verdict, since, listing } => {
-                let moment = |since: &String| {
-                    let at_us = units::moment(since, units::now_us()).map_err(|why| {
+                let parse_time = |since: &String| {
+                    let at_us = units::parse_time(since, units::now_us()).map_err(|why| {
                         Problem::usage(format_args!("--since: {why}")).hint("give 2026-11-01, or 2d")
                     })?;
                     Ok(units::rfc3339(at_us.div_euclid(1_000_000)))
@@ -225,7 +225,7 @@ impl Run for TransparencyCommand {
                 let query = CtIssuanceQuery {
                     domain: domain.clone(),
                     verdict: verdict.clone(),
-                    since: since.as_ref().map(moment).transpose()?,
+                    since: since.as_ref().map(parse_time).transpose()?,
                 };
                 listing.print(client, &format!("{PATH}/issuances"), &query, ISSUANCES).await
             }

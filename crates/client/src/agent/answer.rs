@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 use super::interpolate;
 use crate::events::Change;
-use crate::transport::{StoreRequest, is_passing, wiped};
+use crate::transport::{StoreRequest, is_transient, wiped};
 use crate::{Client, Credential, Error, Name};
 
 /// Maximum bytes of a request body, as in the store.
@@ -36,7 +36,7 @@ const BODY_MAX: usize = 1 << 20;
 /// Maximum concurrent requests. With their bodies they use up to a quarter of a gigabyte.
 const REQUESTS_MAX: usize = 256;
 /// Timeout for a request that waits for a free slot.
-const PLACE_WITHIN: Duration = Duration::from_secs(5);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum names of one lookup, as in the store.
 const NAMES_MAX: usize = 1_000;
 
@@ -47,12 +47,12 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
                            expectation. Please check the documentation for required formatting and retry your request.";
 
 /// Headers that are forwarded to the store and back.
-const PASSED: [HeaderName; 4] = [CONTENT_TYPE, ACCEPT, IF_MATCH, IF_NONE_MATCH];
+const FORWARDED_HEADERS: [HeaderName; 4] = [CONTENT_TYPE, ACCEPT, IF_MATCH, IF_NONE_MATCH];
 
 #[derive(Clone)]
 struct AgentState {
     client: Client,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     stop: CancellationToken,
     searches: Searches,
 }
@@ -67,14 +67,14 @@ pub(super) enum Searches {
 }
 
 pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken) -> Router {
-    let agent = AgentState { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop, searches };
+    let agent = AgentState { client, slots: Arc::new(Semaphore::new(REQUESTS_MAX)), stop, searches };
     let bounded = Router::new()
         .route("/api/v1/data", any(data))
         .route("/api/v1/lookup", post(lookup))
         .route("/api/v1/interpolate", post(interpolate_services))
         .route("/health", get(health))
         .route("/agent/stats", get(stats))
-        .fallback(pass)
+        .fallback(forward)
         .layer(from_fn_with_state(agent.clone(), limit_concurrency));
     // Each subscriber uses a connection or a stream of a connection. The numbers of both are limited.
     Router::new()
@@ -103,8 +103,8 @@ fn refused(error: &Error) -> Response {
 }
 
 async fn limit_concurrency(State(agent): State<AgentState>, request: Request, next: Next) -> Response {
-    let place = tokio::time::timeout(PLACE_WITHIN, agent.places.acquire()).await;
-    match place {
+    let slot = tokio::time::timeout(SLOT_TIMEOUT, agent.slots.acquire()).await;
+    match slot {
         Ok(Ok(_place)) => next.run(request).await,
         _ => refusal(StatusCode::SERVICE_UNAVAILABLE, "The agent has too many requests. Please try again."),
     }
@@ -118,7 +118,7 @@ async fn stats(State(agent): State<AgentState>) -> Response {
     Json(agent.client.stats()).into_response()
 }
 
-fn shown(credential: &Credential) -> Response {
+fn credential_response(credential: &Credential) -> Response {
     Json(Data { data: vec![credential.view()] }).into_response()
 }
 
@@ -145,15 +145,15 @@ async fn data(
         {
             name
         }
-        _ => return pass(State(agent), request).await,
+        _ => return forward(State(agent), request).await,
     };
     match client.get(&name).await {
         // A second, transitional version may exist, which only the store knows.
         Ok(credential) if credential.kind() == "certificate" => {
-            let answer = pass(State(agent), request).await;
-            if is_passing(answer.status()) { shown(&credential) } else { answer }
+            let answer = forward(State(agent), request).await;
+            if is_transient(answer.status()) { credential_response(&credential) } else { answer }
         }
-        Ok(credential) => shown(&credential),
+        Ok(credential) => credential_response(&credential),
         Err(error) => refused(&error),
     }
 }
@@ -215,7 +215,7 @@ async fn interpolate_services(State(agent): State<AgentState>, body: Bytes) -> R
 
 /// Forwards a request to the store with the agent's login. Routes for login, and routes that the store offers only to its own
 /// machine, are not forwarded.
-async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
+async fn forward(State(agent): State<AgentState>, request: Request) -> Response {
     let client = &agent.client;
     let Some(path) = forwardable_path(request.uri()) else {
         return refusal(
@@ -230,10 +230,10 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let store_request = StoreRequest {
         path,
-        headers: passed(&parts.headers),
+        headers: forwarded(&parts.headers),
         body: (!body.is_empty()).then(|| body.clone()),
         once: !reads,
-        passed: true,
+        forwarded: true,
         method: parts.method,
     };
     let outcome = client.transport().request(&store_request).await;
@@ -242,7 +242,7 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
         Ok(answer) if !reads && answer.status.is_success() => client.changed(changed()),
         // The store may have made the change although its response is missing. While the store is unavailable, readers get the
         // previous value.
-        Err(error) if !reads && error.is_unavailable() => client.doubted(changed()),
+        Err(error) if !reads && error.is_unavailable() => client.record_change(changed()),
         _ => {}
     }
     let answer = match outcome {
@@ -250,7 +250,7 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
         Err(error) => return refused(&error),
     };
     let mut response = (answer.status, Body::from(wiped(answer.body))).into_response();
-    *response.headers_mut() = passed(&answer.headers);
+    *response.headers_mut() = forwarded(&answer.headers);
     response
 }
 
@@ -263,8 +263,10 @@ fn forwardable_path(uri: &Uri) -> Option<String> {
     may.then(|| url.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}")))
 }
 
-fn passed(headers: &HeaderMap) -> HeaderMap {
-    let kept = PASSED.into_iter().filter_map(|name| headers.get(&name).map(|value| (name, value.clone())));
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let kept = FORWARDED_HEADERS
+        .into_iter()
+        .filter_map(|name| headers.get(&name).map(|value| (name, value.clone())));
     kept.collect()
 }
 
@@ -282,7 +284,7 @@ fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
 async fn events(State(agent): State<AgentState>) -> Response {
     let ready = Event::default().event(READY).data(json!(Ready { resumed: false }).to_string());
     let changes = agent.client.changes();
-    let told = stream::unfold(changes, |mut changes| async move {
+    let event_stream = stream::unfold(changes, |mut changes| async move {
         let event = match changes.next().await {
             Change::Name(name) => {
                 let name = CredentialName { name: name.as_str().to_owned() };
@@ -292,6 +294,6 @@ async fn events(State(agent): State<AgentState>) -> Response {
         };
         Some((Ok::<_, Infallible>(event), changes))
     });
-    let all = stream::iter([Ok(ready)]).chain(told).take_until(agent.stop.cancelled_owned());
+    let all = stream::iter([Ok(ready)]).chain(event_stream).take_until(agent.stop.cancelled_owned());
     Sse::new(all).keep_alive(KeepAlive::default()).into_response()
 }

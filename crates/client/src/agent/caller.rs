@@ -60,7 +60,7 @@ fn same(given: &str, secret: &str) -> bool {
 }
 
 /// Adds authentication to these routes, and the routes for login.
-pub(super) fn guarded(answers: Router, callers: AcceptedSecrets) -> Router {
+pub(super) fn with_authentication(answers: Router, callers: AcceptedSecrets) -> Router {
     Router::new()
         .route("/info", get(info))
         .route("/version", get(version))
@@ -68,7 +68,7 @@ pub(super) fn guarded(answers: Router, callers: AcceptedSecrets) -> Router {
         .route("/oauth/token/revoke/{id}", any(|| async { StatusCode::OK }))
         .with_state(callers.clone())
         .merge(answers)
-        .layer(from_fn_with_state(callers, known))
+        .layer(from_fn_with_state(callers, require_login))
 }
 
 fn refused(error: &str, text: &str) -> Response {
@@ -76,7 +76,7 @@ fn refused(error: &str, text: &str) -> Response {
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], Json(body)).into_response()
 }
 
-async fn known(State(callers): State<AcceptedSecrets>, request: Request, next: Next) -> Response {
+async fn require_login(State(callers): State<AcceptedSecrets>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     if OPEN.contains(&path.trim_end_matches('/')) || callers.is_known(request.headers()) {
         return next.run(request).await;

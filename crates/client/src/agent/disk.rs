@@ -147,14 +147,14 @@ fn unseal(key: &LessSafeKey, sealed: Vec<u8>) -> Option<Document<CredentialView<
 }
 
 /// Writes a file atomically, readable by its owner only.
-fn put(path: &Path, octets: &[u8]) -> std::io::Result<()> {
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(octets)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)
 }

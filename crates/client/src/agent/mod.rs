@@ -95,17 +95,17 @@ impl Agent {
     #[crate::boxed]
     pub async fn bind(client: Client, options: AgentOptions) -> Result<Self, AgentError> {
         let path = &options.socket;
-        let place = |why| AgentError::UnusableSocket { path: path.clone(), why };
+        let unusable = |why| AgentError::UnusableSocket { path: path.clone(), why };
         if options.mode & !MODES != 0 || options.mode & 0o600 != 0o600 {
-            return Err(place("its mode must be 0600 or 0660"));
+            return Err(unusable("its mode must be 0600 or 0660"));
         }
         check_folder(folder_of(path))?;
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
-                return Err(place("the path exists and is not a socket"));
+                return Err(unusable("the path exists and is not a socket"));
             }
             if found.uid() != own_user() {
-                return Err(place("another user owns it"));
+                return Err(unusable("another user owns it"));
             }
             if UnixStream::connect(path).await.is_ok() {
                 return Err(AgentError::Running(path.clone()));

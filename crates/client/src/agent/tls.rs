@@ -79,7 +79,7 @@ impl TlsAgent {
     /// Serves until `stop`. Requests in progress then get five seconds.
     pub async fn serve(self, stop: CancellationToken) {
         let answers = answer::router(self.client.clone(), Searches::WholeNames, stop.clone());
-        let (router, tls) = (caller::guarded(answers, self.callers), self.tls);
+        let (router, tls) = (caller::with_authentication(answers, self.callers), self.tls);
         let tasks = ServiceTasks::stopped_by(stop.clone());
         if let Some(disk) = self.disk {
             tasks.spawn(disk.keep(self.client.clone(), stop.clone()));

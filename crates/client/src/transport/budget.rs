@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Maximum number of retries in a burst.
 const TOKENS_MAX: f64 = 10.0;
 /// Fraction of a retry that each request adds to the budget: in the long run, one retry for ten requests.
-const EARNED: f64 = 0.1;
+const RETRY_RATIO: f64 = 0.1;
 
 /// A limit on retries in proportion to requests, so that a failing store does not get a multiple of the usual load.
 pub(super) struct Budget(Mutex<f64>);
@@ -22,7 +22,7 @@ impl Default for Budget {
 impl Budget {
     pub(super) fn request(&self) {
         let mut tokens = self.0.lock();
-        *tokens = (*tokens + EARNED).min(TOKENS_MAX);
+        *tokens = (*tokens + RETRY_RATIO).min(TOKENS_MAX);
     }
 
     /// Takes one retry from the budget. Returns false if none is left.

@@ -20,7 +20,7 @@ use budget::Budget;
 use pool::read;
 
 pub(crate) use budget::jitter;
-pub(crate) use pool::{Endpoint, Pool, StoreRequest, StoreResponse, is_passing, wiped};
+pub(crate) use pool::{Endpoint, Pool, StoreRequest, StoreResponse, is_transient, wiped};
 pub use socket::check_socket;
 
 /// Maximum attempts of a request, including the first one.
@@ -29,7 +29,7 @@ const TRIES_MAX: u32 = 4;
 const TRY_PARTS: u32 = 2;
 /// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If the deadline passes, the store
 /// completes the request, but the client does not learn the result.
-const PASS_WITHIN: Duration = Duration::from_secs(120);
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum delay before the second attempt; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
 /// First pause after a failure, in which no request is sent to the store. The pause doubles up to a maximum.
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// State of an unavailable store.
-struct Away {
+struct Outage {
     until: Instant,
     pause: Duration,
     why: String,
@@ -49,13 +49,13 @@ pub(crate) struct Transport {
     login: Login,
     deadline: Duration,
     budget: Budget,
-    away: Mutex<Option<Away>>,
+    outage: Mutex<Option<Outage>>,
     pub(crate) counters: Arc<Counters>,
 }
 
 /// Connection options of the store.
 pub(crate) struct TransportOptions {
-    pub(crate) place: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Trusted roots, PEM; `None`: the system's.
     pub(crate) roots: Option<Vec<u8>>,
     /// A client certificate with its key, PEM.
@@ -67,24 +67,28 @@ pub(crate) struct TransportOptions {
 
 impl Transport {
     /// Creates the transport without connecting.
-    pub(crate) fn new(reach: TransportOptions) -> Result<Self, Error> {
+    pub(crate) fn new(options: TransportOptions) -> Result<Self, Error> {
         let counters = Arc::<Counters>::default();
-        let (roots, identity) = (reach.roots.as_deref(), reach.identity.as_ref().map(|pem| pem.as_slice()));
-        let pool = Pool::new(&reach.place, roots, identity, Arc::clone(&counters))?;
+        let (roots, identity) =
+            (options.roots.as_deref(), options.identity.as_ref().map(|pem| pem.as_slice()));
+        let pool = Pool::new(&options.endpoint, roots, identity, Arc::clone(&counters))?;
         Ok(Self {
             pool: Arc::new(pool),
-            login: reach.login,
-            deadline: reach.deadline,
+            login: options.login,
+            deadline: options.deadline,
             budget: Budget::default(),
-            away: Mutex::new(None),
+            outage: Mutex::new(None),
             counters,
         })
     }
 
     /// Sends a request. Returns the response with any status. Temporary errors are retried, within the deadline and the budget.
     pub(crate) async fn request(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
-        let most =
-            if request.once && request.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
+        let most = if request.once && request.forwarded {
+            FORWARD_TIMEOUT.max(self.deadline)
+        } else {
+            self.deadline
+        };
         let until = Instant::now() + most;
         self.budget.request();
         let mut tries = 0;
@@ -93,10 +97,10 @@ impl Transport {
             tries += 1;
             // A request with a single attempt may use the whole deadline.
             let most = if request.once { left } else { left.min(self.deadline / TRY_PARTS) };
-            let late = |_| Err(Error::Unavailable(format!("no response within {most:?}")));
-            let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(late);
+            let timeout_error = |_| Err(Error::Unavailable(format!("no response within {most:?}")));
+            let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(timeout_error);
             let passing = match &outcome {
-                Ok(answer) => is_passing(answer.status),
+                Ok(answer) => is_transient(answer.status),
                 Err(error) => error.is_unavailable(),
             };
             let backoff = jitter(BACKOFF * 2_u32.pow(tries - 1), 1.0);
@@ -107,7 +111,7 @@ impl Transport {
             self.counters.retries.add();
             tokio::time::sleep(backoff).await;
         };
-        self.note(&outcome, request.passed);
+        self.record_outcome(&outcome, request.forwarded);
         outcome
     }
 
@@ -138,31 +142,31 @@ impl Transport {
                 Err(error) => Err(error),
             }
         };
-        let late = || Error::Unavailable(format!("no response within {:?}", self.deadline));
-        timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(late()))
+        let timeout_error = || Error::Unavailable(format!("no response within {:?}", self.deadline));
+        timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(timeout_error()))
     }
 
     /// Returns the reason why the store counts as unavailable, and whether a new attempt is due. `None` if it is available.
-    pub(crate) fn away(&self) -> Option<(Error, bool)> {
-        let away = self.away.lock();
-        away.as_ref().map(|away| (Error::Unavailable(away.why.clone()), Instant::now() >= away.until))
+    pub(crate) fn outage(&self) -> Option<(Error, bool)> {
+        let outage = self.outage.lock();
+        outage.as_ref().map(|outage| (Error::Unavailable(outage.why.clone()), Instant::now() >= outage.until))
     }
 
-    fn note(&self, outcome: &Result<StoreResponse, Error>, passed: bool) {
+    fn record_outcome(&self, outcome: &Result<StoreResponse, Error>, forwarded: bool) {
         let why = match outcome {
             // A read-only store rejects writes, but serves other requests.
-            Ok(answer) if passed && !answer.status.is_success() => return,
-            Ok(answer) if is_passing(answer.status) => {
+            Ok(answer) if forwarded && !answer.status.is_success() => return,
+            Ok(answer) if is_transient(answer.status) => {
                 format!("{}: {}", answer.status, answer.refusal().1)
             }
             Err(Error::Unavailable(why)) => why.clone(),
             _ => {
-                *self.away.lock() = None;
+                *self.outage.lock() = None;
                 return;
             }
         };
-        let mut away = self.away.lock();
-        let pause = away.as_ref().map_or(PAUSE, |away| (away.pause * 2).min(PAUSE_MAX));
-        *away = Some(Away { until: Instant::now() + jitter(pause, 0.5), pause, why });
+        let mut outage = self.outage.lock();
+        let pause = outage.as_ref().map_or(PAUSE, |outage| (outage.pause * 2).min(PAUSE_MAX));
+        *outage = Some(Outage { until: Instant::now() + jitter(pause, 0.5), pause, why });
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct StoreRequest {
     /// Whether to send the request only once, because it changes something.
     pub(crate) once: bool,
     /// Whether the request is forwarded for another client. Its error does not mean that the store is unavailable for others.
-    pub(crate) passed: bool,
+    pub(crate) forwarded: bool,
 }
 
 /// A response that was read completely.
@@ -105,20 +105,20 @@ impl StoreResponse {
         let (_, text) = self.refusal();
         Err(match status {
             StatusCode::UNAUTHORIZED => Error::Denied(text),
-            _ if is_passing(status) => Error::Unavailable(format!("{status}: {text}")),
+            _ if is_transient(status) => Error::Unavailable(format!("{status}: {text}")),
             _ => Error::Refused { status: status.as_u16(), text },
         })
     }
 }
 
 /// Returns a buffer of these bytes that is wiped when its last reference is dropped.
-pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
-    Bytes::from_owner(octets)
+pub(crate) fn wiped(bytes: Zeroizing<Vec<u8>>) -> Bytes {
+    Bytes::from_owner(bytes)
 }
 
 /// Returns whether a status is temporary and independent of the request: the store or its database is unavailable, or there are too many
 /// requests. Other statuses, including 500, depend on the request: one credential that cannot be decrypted does not affect the others.
-pub(crate) fn is_passing(status: StatusCode) -> bool {
+pub(crate) fn is_transient(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS
@@ -141,12 +141,12 @@ pub(crate) struct Pool {
 impl Pool {
     /// Creates the pool without connecting.
     pub(super) fn new(
-        place: &Endpoint,
+        endpoint: &Endpoint,
         roots: Option<&[u8]>,
         identity: Option<&[u8]>,
         counters: Arc<Counters>,
     ) -> Result<Self, Error> {
-        let base = place.base()?;
+        let base = endpoint.base()?;
         let layer = CountingLayer { counters: Arc::clone(&counters), tls: base.scheme() == "https" };
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -160,7 +160,7 @@ impl Pool {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("bulla-client/", env!("CARGO_PKG_VERSION")))
             .connector_layer(layer);
-        if let Endpoint::Socket(path) = place {
+        if let Endpoint::Socket(path) = endpoint {
             builder = builder.unix_socket(path.as_path()).no_proxy();
         }
         if let Some(roots) = roots {
@@ -198,7 +198,7 @@ impl Pool {
             outgoing = outgoing.body(body.clone());
         }
         self.counters.requests.add();
-        outgoing.send().await.map_err(lost)
+        outgoing.send().await.map_err(connection_error)
     }
 }
 
@@ -209,7 +209,7 @@ pub(super) async fn read(mut response: reqwest::Response) -> Result<StoreRespons
     let expected = response.content_length().unwrap_or(0).min(ANSWER_MAX as u64);
     // Allocate the announced size first: a growing buffer would leave copies of secrets in memory.
     let mut body = Zeroizing::new(Vec::with_capacity(usize::try_from(expected).unwrap_or(0)));
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
+    while let Some(chunk) = response.chunk().await.map_err(connection_error)? {
         if body.len() + chunk.len() > ANSWER_MAX {
             return Err(Error::Refused {
                 status: StatusCode::PAYLOAD_TOO_LARGE.as_u16(),
@@ -221,7 +221,7 @@ pub(super) async fn read(mut response: reqwest::Response) -> Result<StoreRespons
     Ok(StoreResponse { status, headers, body })
 }
 
-fn lost(error: reqwest::Error) -> Error {
+fn connection_error(error: reqwest::Error) -> Error {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut source = std::error::Error::source(&error);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn statuses_429_503_and_507_are_temporary_but_500_and_404_are_not() {
         for (status, passing) in [(429, true), (500, false), (503, true), (507, true), (404, false)] {
-            assert_eq!(is_passing(StatusCode::from_u16(status).unwrap()), passing, "{status}");
+            assert_eq!(is_transient(StatusCode::from_u16(status).unwrap()), passing, "{status}");
         }
     }
 

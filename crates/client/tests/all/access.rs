@@ -13,12 +13,12 @@ use crate::store::{FakeStore, found};
 async fn denied_lookup_drops_all_cached_values() {
     let is_denied = Arc::new(AtomicBool::new(false));
     let denied = Arc::clone(&is_denied);
-    let store = FakeStore::start(move |asked| {
+    let store = FakeStore::start(move |received| {
         let denied = denied.load(SeqCst);
         async move {
             match denied {
                 true => (401, json!({ "error": "invalid_token", "error_description": "revoked" })),
-                false => found(&asked, "secret"),
+                false => found(&received, "secret"),
             }
         }
         .boxed()

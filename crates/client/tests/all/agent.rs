@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 
 use crate::store::{FakeStore, ReceivedRequest, TIMEOUT, ask, found};
 
-fn is_lookup(asked: &ReceivedRequest) -> bool {
-    asked.path == "/api/v1/lookup"
+fn is_lookup(received: &ReceivedRequest) -> bool {
+    received.path == "/api/v1/lookup"
 }
 
 #[tokio::test]
@@ -35,27 +35,27 @@ async fn path_traversal_outside_the_allowed_routes_is_rejected() {
     for path in out {
         assert_eq!(ask(&socket, "GET", path, "").await.0, 404, "{path}");
     }
-    assert!(store.asked().is_empty(), "{:?}", store.asked());
+    assert!(store.received().is_empty(), "{:?}", store.received());
     // An allowed path is forwarded in its normalized form.
     for path in ["/api/v1/certificates?name=/a%20b", "/api/v2/../v1/permissions?path=/a/../b", "/info"] {
         assert_eq!(ask(&socket, "GET", path, "").await.0, 200, "{path}");
     }
-    let asked: Vec<_> = store.asked().into_iter().map(|asked| asked.path).collect();
-    assert_eq!(asked, ["/api/v1/certificates?name=/a%20b", "/api/v1/permissions?path=/a/../b", "/info"]);
-    assert!(store.asked().iter().all(|asked| asked.token.as_deref() == Some("Bearer own-token")));
+    let received: Vec<_> = store.received().into_iter().map(|received| received.path).collect();
+    assert_eq!(received, ["/api/v1/certificates?name=/a%20b", "/api/v1/permissions?path=/a/../b", "/info"]);
+    assert!(store.received().iter().all(|received| received.token.as_deref() == Some("Bearer own-token")));
 }
 
 #[tokio::test]
 async fn error_for_one_credential_does_not_mark_the_store_unavailable() {
-    let answers = |asked: ReceivedRequest| async move {
-        let broken = asked.body.windows(7).any(|part| part == b"/broken");
-        match is_lookup(&asked) {
+    let answers = |received: ReceivedRequest| async move {
+        let broken = received.body.windows(7).any(|part| part == b"/broken");
+        match is_lookup(&received) {
             true if broken => (200, json!({ "results": [{ "error": "it cannot be opened" }] })),
-            true => found(&asked, "v"),
+            true => found(&received, "v"),
             false => (503, json!({ "error": "read only" })),
         }
     };
-    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let store = FakeStore::start(move |received| answers(received).boxed());
     let client = store.client(Limits { deadline: TIMEOUT, ..Limits::default() });
     let socket = store.agent(&client).await;
     let refused = client.get("/broken").await;
@@ -74,9 +74,10 @@ async fn error_for_one_credential_does_not_mark_the_store_unavailable() {
 async fn failing_store_gets_few_requests_for_a_batch_lookup() {
     let broken = Arc::new(AtomicBool::new(false));
     let is_broken = Arc::clone(&broken);
-    let answers = move |asked: ReceivedRequest| {
+    let answers = move |received: ReceivedRequest| {
         let broken = is_broken.load(SeqCst);
-        async move { if broken { (500, json!({ "error": "broken" })) } else { found(&asked, "v") } }.boxed()
+        async move { if broken { (500, json!({ "error": "broken" })) } else { found(&received, "v") } }
+            .boxed()
     };
     let store = FakeStore::start(answers);
     let limits = Limits { ttl: Duration::ZERO, revalidate: Duration::ZERO, ..Limits::default() };
@@ -91,14 +92,14 @@ async fn failing_store_gets_few_requests_for_a_batch_lookup() {
     let unavailable = client::Error::Unavailable("broken".to_owned());
     assert!(unknown.iter().all(|answer| answer.as_ref().err() == Some(&unavailable)), "{unknown:?}");
     // Splitting the batch in halves would need 398 requests.
-    let asked = store.lookups() - before;
-    assert!((2..40).contains(&asked), "{asked}");
+    let received = store.lookups() - before;
+    assert!((2..40).contains(&received), "{received}");
 }
 
 /// Many rounds, because the sending task runs on another thread, at any moment of the queueing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_lookups_are_combined_into_one_request() {
-    let store = FakeStore::start(|asked| async move { found(&asked, "v") }.boxed());
+    let store = FakeStore::start(|received| async move { found(&received, "v") }.boxed());
     let client = store.client(Limits::default());
     for round in 0..200 {
         let lists: Vec<_> = (0..20).map(|n| vec![format!("/{round}/{n}")]).collect();
@@ -109,14 +110,14 @@ async fn concurrent_lookups_are_combined_into_one_request() {
 
 #[tokio::test]
 async fn write_has_a_longer_deadline_than_a_read() {
-    let answers = |asked: ReceivedRequest| async move {
-        if asked.method == "PUT" {
+    let answers = |received: ReceivedRequest| async move {
+        if received.method == "PUT" {
             // Waits for the whole deadline of a read.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         (200, json!({}))
     };
-    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let store = FakeStore::start(move |received| answers(received).boxed());
     let client = store.client(Limits { deadline: Duration::from_secs(1), ..Limits::default() });
     let socket = store.agent(&client).await;
     let put = ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await;
@@ -139,9 +140,9 @@ async fn failed_write_keeps_the_cached_value_readable() {
     // Without a value the store drops the connection.
     let value = Arc::new(Mutex::new(Some("old")));
     let now = Arc::clone(&value);
-    let answers = move |asked: ReceivedRequest| {
+    let answers = move |received: ReceivedRequest| {
         let value = *now.lock();
-        async move { value.map_or_else(|| panic!("the connection breaks"), |value| found(&asked, value)) }
+        async move { value.map_or_else(|| panic!("the connection breaks"), |value| found(&received, value)) }
             .boxed()
     };
     let store = FakeStore::start(answers);
@@ -165,16 +166,16 @@ async fn failed_write_keeps_the_cached_value_readable() {
 
 #[tokio::test]
 async fn certificate_read_works_when_only_lookups_succeed() {
-    let answers = |asked: ReceivedRequest| async move {
-        if !is_lookup(&asked) {
+    let answers = |received: ReceivedRequest| async move {
+        if !is_lookup(&received) {
             return (502, json!({ "error": "a proxy's" }));
         }
-        let (status, mut document) = found(&asked, "");
+        let (status, mut document) = found(&received, "");
         document["results"][0]["type"] = "certificate".into();
         document["results"][0]["value"] = json!({ "certificate": "PEM" });
         (status, document)
     };
-    let store = FakeStore::start(move |asked| answers(asked).boxed());
+    let store = FakeStore::start(move |received| answers(received).boxed());
     let socket = store.agent(&store.client(Limits::default())).await;
     let (status, body) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
     assert_eq!(status, 200, "{body}");
@@ -186,17 +187,17 @@ async fn certificate_read_works_when_only_lookups_succeed() {
 async fn read_after_a_change_does_not_join_an_earlier_request() {
     let (changed, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Semaphore::new(0)));
     let (is_changed, opened) = (Arc::clone(&changed), Arc::clone(&gate));
-    let answers = move |asked: ReceivedRequest| {
+    let answers = move |received: ReceivedRequest| {
         let (changed, gate) = (Arc::clone(&is_changed), Arc::clone(&opened));
         async move {
-            if !is_lookup(&asked) {
+            if !is_lookup(&received) {
                 changed.store(true, SeqCst);
                 return (200, json!({}));
             }
             if changed.load(SeqCst) {
-                return found(&asked, "new");
+                return found(&received, "new");
             }
-            let told = found(&asked, "old");
+            let told = found(&received, "old");
             gate.acquire().await.unwrap().forget();
             told
         }
@@ -221,19 +222,19 @@ async fn read_after_a_change_does_not_join_an_earlier_request() {
 
 #[tokio::test]
 async fn unavailable_store_is_not_queried_for_every_stale_read() {
-    let (away, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (is_away, count) = (Arc::clone(&away), Arc::clone(&asked));
-    let answers = move |asked: ReceivedRequest| {
+    let (away, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_away, count) = (Arc::clone(&away), Arc::clone(&received));
+    let answers = move |received: ReceivedRequest| {
         count.fetch_add(1, SeqCst);
         let away = is_away.load(SeqCst);
-        async move { if away { (503, json!({ "error": "away" })) } else { found(&asked, "v") } }.boxed()
+        async move { if away { (503, json!({ "error": "away" })) } else { found(&received, "v") } }.boxed()
     };
     let store = FakeStore::start(answers);
     let limits = Limits { ttl: Duration::from_millis(1), revalidate: TIMEOUT * 10, ..Limits::default() };
     let client = store.client(limits);
     client.get("/a").await.unwrap();
     away.store(true, SeqCst);
-    let began = asked.load(SeqCst);
+    let began = received.load(SeqCst);
     let mut answered = 0;
     let end = tokio::time::Instant::now() + Duration::from_secs(3);
     // On a slow machine too, there are far more reads than allowed queries.
@@ -243,6 +244,6 @@ async fn unavailable_store_is_not_queried_for_every_stale_read() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     // The budget allows ten retries at most, and there is one query after each pause.
-    let asked = asked.load(SeqCst) - began;
-    assert!((1..40).contains(&asked) && answered > asked, "{asked} of {answered}");
+    let received = received.load(SeqCst) - began;
+    assert!((1..40).contains(&received) && answered > received, "{received} of {answered}");
 }

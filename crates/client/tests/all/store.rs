@@ -44,7 +44,7 @@ type Answers = Arc<dyn Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> +
 #[derive(Clone)]
 struct Behind {
     answers: Answers,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     feed: Option<Feed>,
 }
 
@@ -84,7 +84,7 @@ impl Feed {
 /// A fake store that ends when it is dropped.
 pub(crate) struct FakeStore {
     folder: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     stop: CancellationToken,
     _stop: DropGuard,
 }
@@ -111,8 +111,8 @@ impl FakeStore {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("store")).unwrap();
-        let asked = Arc::default();
-        let behind = Behind { answers: Arc::new(answers), asked: Arc::clone(&asked), feed };
+        let received = Arc::default();
+        let behind = Behind { answers: Arc::new(answers), received: Arc::clone(&received), feed };
         let router = Router::new().fallback(answered).with_state(behind);
         let stop = CancellationToken::new();
         let ended = stop.clone();
@@ -120,7 +120,7 @@ impl FakeStore {
             let serving = axum::serve(listener, router).into_future();
             let _ = ended.run_until_cancelled(serving).await;
         });
-        Self { folder, asked, _stop: stop.clone().drop_guard(), stop }
+        Self { folder, received, _stop: stop.clone().drop_guard(), stop }
     }
 
     /// Returns a client with a token that does not follow changes.
@@ -149,19 +149,19 @@ impl FakeStore {
         socket
     }
 
-    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
-        self.asked.lock().clone()
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().clone()
     }
 
     pub(crate) fn lookups(&self) -> usize {
-        self.asked().iter().filter(|asked| asked.path == "/api/v1/lookup").count()
+        self.received().iter().filter(|received| received.path == "/api/v1/lookup").count()
     }
 }
 
 async fn answered(State(behind): State<Behind>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let token = parts.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
-    let asked = ReceivedRequest {
+    let received = ReceivedRequest {
         method: parts.method.to_string(),
         path: parts.uri.path_and_query().unwrap().to_string(),
         token,
@@ -171,18 +171,18 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
         if feed.away.load(SeqCst) {
             return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(json!({ "error": "away" }))).into_response();
         }
-        if asked.path == "/api/v1/events" {
+        if received.path == "/api/v1/events" {
             return feed.stream();
         }
     }
-    behind.asked.lock().push(asked.clone());
-    let (status, document) = (behind.answers)(asked).await;
+    behind.received.lock().push(received.clone());
+    let (status, document) = (behind.answers)(received).await;
     (StatusCode::from_u16(status).unwrap(), axum::Json(document)).into_response()
 }
 
 /// Answers a lookup: each name has a password with this value.
-pub(crate) fn found(asked: &ReceivedRequest, value: &str) -> StubResponse {
-    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+pub(crate) fn found(received: &ReceivedRequest, value: &str) -> StubResponse {
+    let body: Value = serde_json::from_slice(&received.body).unwrap();
     let one = |names: &Value| {
         json!({
             "name": names[0], "type": "password", "id": "01939e5c-0000-7000-8000-000000000001", "metadata": null,

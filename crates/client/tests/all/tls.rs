@@ -129,8 +129,8 @@ impl World {
 
 /// Secrets with an even number belong to the pipeline, odd ones to the team. Each has a neighbor with a longer name. While
 /// `revoked`, there are none.
-fn concourse(asked: &ReceivedRequest, revoked: bool) -> StubResponse {
-    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+fn concourse(received: &ReceivedRequest, revoked: bool) -> StubResponse {
+    let body: Value = serde_json::from_slice(&received.body).unwrap();
     let answer = |names: &Value| {
         let name = names[0].as_str().unwrap();
         let number: usize = name.rsplit_once("/s")?.1.parse().ok()?;
@@ -149,9 +149,9 @@ fn concourse(asked: &ReceivedRequest, revoked: bool) -> StubResponse {
 fn store() -> (FakeStore, Feed, Arc<AtomicBool>) {
     let revoked = Arc::new(AtomicBool::new(false));
     let is_revoked = Arc::clone(&revoked);
-    let (store, feed) = FakeStore::start_telling(move |asked| {
+    let (store, feed) = FakeStore::start_telling(move |received| {
         let revoked = is_revoked.load(SeqCst);
-        async move { concourse(&asked, revoked) }.boxed()
+        async move { concourse(&received, revoked) }.boxed()
     });
     (store, feed, revoked)
 }
@@ -162,13 +162,13 @@ async fn second_pass_is_served_from_the_cache_even_without_the_store() {
     let world = World::start(&store, TOKEN).await;
     let token = world.log_in(TOKEN).await.unwrap();
     world.pass(&token).await;
-    let mut first = store.asked().len();
+    let mut first = store.received().len();
     assert!(first > 0);
     // On a slow machine, the first answers may come before the stream of changes begins. These are stale at once.
     let began = std::time::Instant::now();
     loop {
         world.pass(&token).await;
-        let now = store.asked().len();
+        let now = store.received().len();
         if std::mem::replace(&mut first, now) == now {
             break;
         }
@@ -188,7 +188,7 @@ async fn second_pass_is_served_from_the_cache_even_without_the_store() {
     let world = World::start(&store, TOKEN).await;
     let token = world.log_in(TOKEN).await.unwrap();
     world.pass(&token).await;
-    assert_eq!(store.asked().len(), first);
+    assert_eq!(store.received().len(), first);
     world.stop().await;
     // The cache file is unusable with another token.
     let world = World::start(&store, "bulla_other").await;

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::ApiError;
 use super::http::{HttpClient, HttpError};
-use super::lasting::{Fetching, Lasting};
+use super::lasting::{ExpiringValue, FetchFuture};
 use outbound::pool::Verdict;
 
 /// Time for which credentials without an expiry are cached.
@@ -124,11 +124,11 @@ impl JsonService {
         let credentials = self.current().await?;
         let request = self.signed(operation, body.to_string().into(), &credentials)?;
         let answer = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
-        let said: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        if answer.status().is_success() && said.is_object() {
-            return Ok(said);
+        let response_json: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        if answer.status().is_success() && response_json.is_object() {
+            return Ok(response_json);
         }
-        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        let text = |name: &str| response_json.get(name).and_then(Value::as_str);
         let code = text("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default();
         let message = text("message").or_else(|| text("Message")).unwrap_or_default();
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
@@ -137,7 +137,7 @@ impl JsonService {
             if let Some(kept) = &self.credentials {
                 kept.invalidate_if_cached(&credentials);
             }
-            error.verdict = Verdict::MayHeal;
+            error.verdict = Verdict::Transient;
         }
         Err(error)
     }
@@ -227,7 +227,7 @@ impl fmt::Debug for JsonService {
 /// Credentials cached until they expire or AWS reports them as expired, and renewed before they expire. Cheap to clone; clones
 /// share the credentials.
 #[derive(Clone)]
-pub struct CachedCredentials(Arc<Lasting<Credentials>>);
+pub struct CachedCredentials(Arc<ExpiringValue<Credentials>>);
 
 impl fmt::Debug for CachedCredentials {
     /// Omits the credentials: they are secret.
@@ -240,7 +240,7 @@ impl CachedCredentials {
     /// Creates a cache of the credentials of `provider`.
     #[must_use]
     pub fn new(provider: SharedCredentialsProvider) -> Self {
-        let source = move |_| -> Fetching<Credentials> {
+        let source = move |_| -> FetchFuture<Credentials> {
             let provider = provider.clone();
             Box::pin(async move {
                 let credentials =
@@ -249,7 +249,7 @@ impl CachedCredentials {
                 Ok((credentials, end))
             })
         };
-        Self(Arc::new(Lasting::new(Box::new(source))))
+        Self(Arc::new(ExpiringValue::new(Box::new(source))))
     }
 
     /// Drops the cached credentials. The next call fetches new ones.

@@ -18,13 +18,13 @@ use azure_identity::{
 };
 
 use super::http::{HttpClient, HttpError};
-use super::lasting::{Fetching, Lasting};
+use super::lasting::{ExpiringValue, FetchFuture};
 use super::{ApiError, chain};
 
 /// Access tokens of one credential for one scope. Each token is fetched once for all callers, cached until it expires, and renewed
 /// before that.
 pub struct Tokens {
-    lasting: Lasting<AccessToken>,
+    lasting: ExpiringValue<AccessToken>,
     scope: String,
 }
 
@@ -33,7 +33,7 @@ impl Tokens {
     #[must_use]
     pub fn new(credential: Arc<dyn TokenCredential>, scope: String) -> Self {
         let of = scope.clone();
-        let source = move |refused: Option<AccessToken>| -> Fetching<AccessToken> {
+        let source = move |refused: Option<AccessToken>| -> FetchFuture<AccessToken> {
             let (credential, scope) = (Arc::clone(&credential), of.clone());
             Box::pin(async move {
                 let mut options = TokenRequestOptions::default();
@@ -46,7 +46,7 @@ impl Tokens {
                 Ok((token, end))
             })
         };
-        Self { lasting: Lasting::new(Box::new(source)), scope }
+        Self { lasting: ExpiringValue::new(Box::new(source)), scope }
     }
 
     /// Returns a valid token. Waits only if the cache has none. A fetch continues even if its caller stops waiting.
@@ -142,30 +142,30 @@ type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 struct CredentialSelector {
     make: MakeChain,
     credentials: parking_lot::Mutex<Arc<Chain>>,
-    works: parking_lot::Mutex<Option<usize>>,
+    working_index: parking_lot::Mutex<Option<usize>>,
 }
 
 impl CredentialSelector {
     fn new(make: MakeChain) -> Result<Self, Error> {
         let credentials = parking_lot::Mutex::new(Arc::new(make()?));
-        Ok(Self { make, credentials, works: parking_lot::Mutex::new(None) })
+        Ok(Self { make, credentials, working_index: parking_lot::Mutex::new(None) })
     }
 
-    async fn ask(
+    async fn fetch_token(
         &self,
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
         let credentials = Arc::clone(&self.credentials.lock());
-        let works = *self.works.lock();
-        if let Some(credential) = works.and_then(|index| credentials.get(index)) {
+        let working_index = *self.working_index.lock();
+        if let Some(credential) = working_index.and_then(|index| credentials.get(index)) {
             return credential.get_token(scopes, options).await;
         }
         let mut why = Vec::new();
         for (index, credential) in credentials.iter().enumerate() {
             match credential.get_token(scopes, options.clone()).await {
                 Ok(token) => {
-                    *self.works.lock() = Some(index);
+                    *self.working_index.lock() = Some(index);
                     return Ok(token);
                 }
                 Err(error) => why.push(chain(&error)),
@@ -191,13 +191,13 @@ impl TokenCredential for CredentialSelector {
     ) -> azure_core::Result<AccessToken> {
         let refused = options.as_ref().and_then(|options| options.method_options.context.value::<Refused>());
         let refused = refused.map(|refused| refused.0.secret().to_owned());
-        let token = self.ask(scopes, options.clone()).await?;
+        let token = self.fetch_token(scopes, options.clone()).await?;
         if refused.is_none_or(|refused| refused != token.token.secret()) {
             return Ok(token);
         }
-        let anew = (self.make)()?;
-        *self.credentials.lock() = Arc::new(anew);
-        self.ask(scopes, options).await
+        let recreated = (self.make)()?;
+        *self.credentials.lock() = Arc::new(recreated);
+        self.fetch_token(scopes, options).await
     }
 }
 

@@ -17,9 +17,9 @@ use super::ApiError;
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// Delay between the creation of credentials that failed permanently and the next attempt. Doubles after each further failure.
-const ANEW_AFTER: Duration = Duration::from_secs(1);
+const RECREATE_AFTER: Duration = Duration::from_secs(1);
 /// Longest delay, and thus the longest time until a fix takes effect.
-const ANEW_AFTER_MAX: Duration = Duration::from_secs(60);
+const RECREATE_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, the credentials of gcloud, or the metadata
 /// server. Sends no request. Must be called on a Tokio runtime.
@@ -29,14 +29,14 @@ const ANEW_AFTER_MAX: Duration = Duration::from_secs(60);
 pub fn standard() -> Result<Credentials, ApiError> {
     let make =
         || Builder::default().with_scopes([SCOPE]).build().map_err(|error| ApiError::credentials(&error));
-    Ok(Renewing::new(Box::new(make))?.into())
+    Ok(RecreatedCredentials::new(Box::new(make))?.into())
 }
 
-type Make = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
+type MakeCredentials = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
 /// Credentials that are created again after a permanent failure, when the next request needs them.
-struct Renewing {
-    make: Make,
+struct RecreatedCredentials {
+    make: MakeCredentials,
     /// Current credentials. The lock is never held across an await.
     now: Mutex<Current>,
 }
@@ -47,13 +47,13 @@ struct Current {
     number: u64,
     /// Number of times the credentials were created again since they last worked.
     failures: u32,
-    anew_at: Instant,
+    recreate_at: Instant,
 }
 
-impl Renewing {
-    fn new(make: Make) -> Result<Self, ApiError> {
+impl RecreatedCredentials {
+    fn new(make: MakeCredentials) -> Result<Self, ApiError> {
         let credentials = make()?;
-        let now = Current { credentials, number: 0, failures: 0, anew_at: Instant::now() };
+        let now = Current { credentials, number: 0, failures: 0, recreate_at: Instant::now() };
         Ok(Self { make, now: Mutex::new(now) })
     }
 
@@ -65,22 +65,22 @@ impl Renewing {
     fn record_success(&self, number: u64) {
         let mut now = self.now.lock();
         if now.number == number && now.failures > 0 {
-            (now.failures, now.anew_at) = (0, Instant::now());
+            (now.failures, now.recreate_at) = (0, Instant::now());
         }
     }
 
     /// Returns credentials that replace generation `number`, which failed permanently; `None` before the delay has passed.
-    fn after(&self, number: u64) -> Option<Credentials> {
+    fn replacement_for(&self, number: u64) -> Option<Credentials> {
         let mut now = self.now.lock();
         if now.number != number {
             return Some(now.credentials.clone());
         }
-        if Instant::now() < now.anew_at {
+        if Instant::now() < now.recreate_at {
             return None;
         }
-        let wait = ANEW_AFTER.saturating_mul(1_u32.checked_shl(now.failures).unwrap_or(u32::MAX));
+        let wait = RECREATE_AFTER.saturating_mul(1_u32.checked_shl(now.failures).unwrap_or(u32::MAX));
         now.failures = now.failures.saturating_add(1);
-        now.anew_at = Instant::now() + wait.min(ANEW_AFTER_MAX);
+        now.recreate_at = Instant::now() + wait.min(RECREATE_AFTER_MAX);
         // The caller gets the reason. The library's error text may quote whole responses, tokens included, and is not logged.
         tracing::warn!("the Google Cloud credentials failed permanently: creating new credentials");
         match (self.make)() {
@@ -97,7 +97,7 @@ impl Renewing {
     }
 }
 
-impl CredentialsProvider for Renewing {
+impl CredentialsProvider for RecreatedCredentials {
     async fn headers(
         &self,
         extensions: Extensions,
@@ -105,14 +105,14 @@ impl CredentialsProvider for Renewing {
         let (credentials, number) = self.current();
         let error = match credentials.headers(extensions.clone()).await {
             Err(error) if !error.is_transient() => error,
-            said => {
-                if said.is_ok() {
+            result => {
+                if result.is_ok() {
                     self.record_success(number);
                 }
-                return said;
+                return result;
             }
         };
-        match self.after(number) {
+        match self.replacement_for(number) {
             Some(next) => next.headers(extensions).await,
             None => Err(error),
         }
@@ -123,7 +123,7 @@ impl CredentialsProvider for Renewing {
     }
 }
 
-impl fmt::Debug for Renewing {
+impl fmt::Debug for RecreatedCredentials {
     /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Renewing")
@@ -192,7 +192,7 @@ mod tests {
             let says = if world.good.load(Relaxed) > 0 { None } else { Some(fails) };
             Ok(Credentials::from(Saying(says)))
         };
-        Renewing::new(Box::new(make)).unwrap().into()
+        RecreatedCredentials::new(Box::new(make)).unwrap().into()
     }
 
     /// Requests a token every second.
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(world.made.load(Relaxed), 1);
     }
 
-    /// Tests Google's library against a server that first refuses permanently: without [`Renewing`] the library would never
+    /// Tests Google's library against a server that first refuses permanently: without [`RecreatedCredentials`] the library would never
     /// recover.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn gcp_library_credentials_recover_after_permanent_failure() {
@@ -276,12 +276,12 @@ mod tests {
         for _ in 0..3 {
             assert!(headers(&alone).await.unwrap_err().denied);
         }
-        let credentials = Credentials::from(Renewing {
+        let credentials = Credentials::from(RecreatedCredentials {
             now: Mutex::new(Current {
                 credentials: alone.clone(),
                 number: 0,
                 failures: 0,
-                anew_at: Instant::now(),
+                recreate_at: Instant::now(),
             }),
             make: Box::new(make),
         });

@@ -71,12 +71,12 @@ impl HttpClient {
     /// # Errors
     /// [`HttpError::Setup`].
     pub fn new(roots: &[Vec<u8>]) -> Result<Self, HttpError> {
-        Self::keeping(roots, IDLE_PER_SERVER_MAX)
+        Self::with_idle_max(roots, IDLE_PER_SERVER_MAX)
     }
 
     /// Like [`Self::new`], with another limit of idle connections to one server. Used to measure the effect of connection reuse.
     #[doc(hidden)]
-    pub fn keeping(roots: &[Vec<u8>], idle_per_server: usize) -> Result<Self, HttpError> {
+    pub fn with_idle_max(roots: &[Vec<u8>], idle_per_server: usize) -> Result<Self, HttpError> {
         let counters = Arc::new(Counters::default());
         let mut builder = reqwest::Client::builder()
             // Cloud APIs send no redirects.

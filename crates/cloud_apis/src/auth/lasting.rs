@@ -17,12 +17,12 @@ use outbound::pool::Verdict;
 use outbound::retry::{self, Policy};
 
 /// Minimum remaining lifetime of credentials for a new call. Longer than a call takes.
-const SPARE: Duration = Duration::from_secs(10);
+const LIFETIME_MIN: Duration = Duration::from_secs(10);
 /// Time before expiry at which credentials are renewed, or a quarter of their lifetime if that is less. Providers issue new
 /// credentials five minutes before expiry, not earlier.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 /// Delay between two attempts to renew credentials that are still valid.
-const RENEW_AGAIN: Duration = Duration::from_secs(30);
+const RENEW_RETRY: Duration = Duration::from_secs(30);
 /// Timeout of one attempt. Some credentials come from an external program or from several services in turn.
 const TRY_LIMIT: Duration = Duration::from_secs(20);
 /// Timeout of all attempts together.
@@ -30,27 +30,27 @@ const FETCH_LIMIT: Duration = Duration::from_secs(60);
 /// Retry policy after a temporary failure.
 const RETRY: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(2), retries: 6 };
 /// Time for which a failure is cached, so that many callers do not all send requests to a failing service.
-const FAILED_FOR: Duration = Duration::from_secs(1);
+const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A fetched value and its expiry.
-pub(super) type Fetching<T> = BoxFuture<'static, Result<(T, SystemTime), ApiError>>;
+pub(super) type FetchFuture<T> = BoxFuture<'static, Result<(T, SystemTime), ApiError>>;
 /// A function that makes one attempt to fetch. Its argument is the value that was refused last, of which the source may have a
 /// cached copy.
-pub(super) type Source<T> = Box<dyn Fn(Option<T>) -> Fetching<T> + Send + Sync>;
+pub(super) type Source<T> = Box<dyn Fn(Option<T>) -> FetchFuture<T> + Send + Sync>;
 type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// A value that expires, and its source.
-pub(super) struct Lasting<T> {
-    inner: Arc<LastingState<T>>,
+pub(super) struct ExpiringValue<T> {
+    inner: Arc<ExpiringValueState<T>>,
     /// The fetch task. Aborted on drop.
     fetching: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-struct LastingState<T> {
+struct ExpiringValueState<T> {
     source: Source<T>,
     now: Clock,
     /// Current credentials. The lock is never held across an await.
-    kept: Mutex<Leases<T>>,
+    leases: Mutex<Leases<T>>,
     flight: Cache<(), T, ApiError>,
 }
 
@@ -87,7 +87,7 @@ impl<T> Lease<T> {
     }
 
     fn age(&self, now: SystemTime) -> LeaseAge {
-        if now + SPARE >= self.end {
+        if now + LIFETIME_MIN >= self.end {
             LeaseAge::Over
         } else if now >= self.renew_at {
             LeaseAge::Due
@@ -97,14 +97,14 @@ impl<T> Lease<T> {
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Lasting<T> {
+impl<T: Clone + Send + Sync + 'static> ExpiringValue<T> {
     pub(super) fn new(source: Source<T>) -> Self {
         Self::with_clock(source, Box::new(SystemTime::now))
     }
 
     fn with_clock(source: Source<T>, now: Clock) -> Self {
-        let kept = Mutex::new(Leases { lease: None, refused: None, ended: 0 });
-        let inner = LastingState { source, now, kept, flight: Cache::with_entries_max(1) };
+        let leases = Mutex::new(Leases { lease: None, refused: None, ended: 0 });
+        let inner = ExpiringValueState { source, now, leases, flight: Cache::with_entries_max(1) };
         Self { inner: Arc::new(inner), fetching: Mutex::default() }
     }
 
@@ -116,8 +116,8 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     /// # Cancellation
     /// A fetch in progress continues.
     pub(super) async fn current(&self) -> Result<T, ApiError> {
-        let before = self.inner.kept.lock().ended;
-        match self.inner.good() {
+        let before = self.inner.leases.lock().ended;
+        match self.inner.unexpired() {
             Some((value, LeaseAge::Good)) => return Ok(value),
             Some((value, _)) => {
                 self.spawn_fetch(before);
@@ -139,9 +139,9 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         *fetching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let _live = telemetry::tasks::guard("cloud-credentials");
             // The caller that started the task may have fetched the value in the meantime.
-            let ended = inner.kept.lock().ended;
-            let is_needed = match inner.good() {
-                Some((_, standing)) => standing == LeaseAge::Due,
+            let ended = inner.leases.lock().ended;
+            let is_needed = match inner.unexpired() {
+                Some((_, age)) => age == LeaseAge::Due,
                 None => ended == before,
             };
             if is_needed {
@@ -158,50 +158,50 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
     /// Drops the cached value if `is_refused` matches it. When many calls were refused with the same value, only the first triggers
     /// a fetch.
     pub(super) fn forget(&self, is_refused: impl Fn(&T) -> bool) {
-        let mut kept = self.inner.kept.lock();
-        if let Some(lease) = kept.lease.take_if(|lease| is_refused(&lease.value)) {
-            kept.refused = Some(lease.value);
+        let mut leases = self.inner.leases.lock();
+        if let Some(lease) = leases.lease.take_if(|lease| is_refused(&lease.value)) {
+            leases.refused = Some(lease.value);
         }
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> LastingState<T> {
-    fn good(&self) -> Option<(T, LeaseAge)> {
-        let kept = self.kept.lock();
-        let lease = kept.lease.as_ref()?;
-        let standing = lease.age((self.now)());
-        (standing != LeaseAge::Over).then(|| (lease.value.clone(), standing))
+impl<T: Clone + Send + Sync + 'static> ExpiringValueState<T> {
+    fn unexpired(&self) -> Option<(T, LeaseAge)> {
+        let leases = self.leases.lock();
+        let lease = leases.lease.as_ref()?;
+        let age = lease.age((self.now)());
+        (age != LeaseAge::Over).then(|| (lease.value.clone(), age))
     }
 
     /// Returns the value that another task has fetched since `before`, even if it has expired; otherwise fetches it.
     async fn fetch_unless_newer(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
         let meanwhile = {
-            let kept = self.kept.lock();
-            kept.lease.as_ref().filter(|lease| lease.number > before).map(|lease| lease.value.clone())
+            let leases = self.leases.lock();
+            leases.lease.as_ref().filter(|lease| lease.number > before).map(|lease| lease.value.clone())
         };
         match meanwhile {
             Some(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
-            None => self.fetched().await,
+            None => self.fetch_and_cache().await,
         }
     }
 
     /// Fetches once for all waiting tasks and caches the result until its expiry.
-    async fn fetched(&self) -> Result<Fresh<T>, Failed<ApiError>> {
+    async fn fetch_and_cache(&self) -> Result<Fresh<T>, Failed<ApiError>> {
         let tried = tokio::time::timeout(FETCH_LIMIT, self.tried()).await;
-        let mut kept = self.kept.lock();
-        kept.ended += 1;
+        let mut leases = self.leases.lock();
+        leases.ended += 1;
         match tried.unwrap_or_else(|late| Err(ApiError::unreachable(&late))) {
             Ok((value, end)) => {
-                kept.lease = Some(Lease::new(value.clone(), kept.ended, end, (self.now)()));
-                kept.refused = None;
+                leases.lease = Some(Lease::new(value.clone(), leases.ended, end, (self.now)()));
+                leases.refused = None;
                 Ok(Fresh { value, lifetime: Duration::ZERO })
             }
             Err(error) => {
-                if let Some(lease) = &mut kept.lease {
-                    lease.renew_at = (self.now)() + RENEW_AGAIN;
+                if let Some(lease) = &mut leases.lease {
+                    lease.renew_at = (self.now)() + RENEW_RETRY;
                     tracing::warn!(%error, "the credentials could not be renewed; the current ones are used until they expire");
                 }
-                Err(Failed { error, lifetime: FAILED_FOR })
+                Err(Failed { error, lifetime: FAILURE_LIFETIME })
             }
         }
     }
@@ -209,7 +209,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
     async fn tried(&self) -> Result<(T, SystemTime), ApiError> {
         let mut waits = RETRY.waits(retry::random);
         loop {
-            let refused = self.kept.lock().refused.clone();
+            let refused = self.leases.lock().refused.clone();
             let tried = tokio::time::timeout(TRY_LIMIT, (self.source)(refused)).await;
             let error = match tried.unwrap_or_else(|late| Err(ApiError::unreachable(&late))) {
                 Ok(found) => return Ok(found),
@@ -223,7 +223,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
     }
 }
 
-impl<T> fmt::Debug for Lasting<T> {
+impl<T> fmt::Debug for ExpiringValue<T> {
     /// Omits the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lasting")
@@ -257,7 +257,7 @@ mod tests {
         ApiError::of_status(503, "", "for a moment", None)
     }
 
-    fn lasting(world: &Arc<World>) -> Lasting<u32> {
+    fn lasting(world: &Arc<World>) -> ExpiringValue<u32> {
         let (asked, clock) = (Arc::clone(world), Arc::clone(world));
         let source = move |refused| {
             let world = Arc::clone(&asked);
@@ -271,7 +271,7 @@ mod tests {
             }
             .boxed()
         };
-        Lasting::with_clock(Box::new(source), Box::new(move || at(*clock.now_s.lock())))
+        ExpiringValue::with_clock(Box::new(source), Box::new(move || at(*clock.now_s.lock())))
     }
 
     fn world(says: impl IntoIterator<Item = Result<(u32, u64), ApiError>>) -> Arc<World> {
@@ -330,7 +330,7 @@ mod tests {
             tokio::task::yield_now().await;
             assert_eq!(world.asked.lock().len(), 2);
         }
-        tokio::time::sleep(FAILED_FOR).await;
+        tokio::time::sleep(FAILURE_LIFETIME).await;
         *world.now_s.lock() = 3_590;
         assert!(lasting.current().await.unwrap_err().denied);
         assert_eq!(world.asked.lock().len(), 3, "what no try changes is tried once");
@@ -366,7 +366,7 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(300), lasting.current()).await.is_err());
         assert_eq!(world.asked.lock().len(), 1);
         world.may_end.as_ref().unwrap().notify_one();
-        until(|| lasting.inner.good().is_some()).await;
+        until(|| lasting.inner.unexpired().is_some()).await;
         assert_eq!(lasting.current().now_or_never().unwrap().unwrap(), 1);
         assert_eq!(world.asked.lock().len(), 1, "nobody asked again");
     }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn short_lived_values_are_renewed_in_their_last_quarter() {
         let lease = Lease::new((), 1, at(1_100), at(1_000));
-        for (now, standing) in [
+        for (now, age) in [
             (1_000, LeaseAge::Good),
             (1_074, LeaseAge::Good),
             (1_075, LeaseAge::Due),
@@ -395,7 +395,7 @@ mod tests {
             (1_090, LeaseAge::Over),
             (2_000, LeaseAge::Over),
         ] {
-            assert_eq!(lease.age(at(now)), standing, "{now}");
+            assert_eq!(lease.age(at(now)), age, "{now}");
         }
         assert_eq!(Lease::new((), 1, at(1), at(1_000)).age(at(1_000)), LeaseAge::Over);
     }

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use keys::{Hash, Scheme};
 use serde_json::{Value, json};
 
-use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
+use super::{Calls, CloudKey, CloudKeyError, KeyDescription, Kind, Service, description};
 
 /// The AWS KMS service. The maximum length of a message is the limit of `Sign`.
 const KIND: Kind = Kind {
@@ -67,9 +67,9 @@ impl AwsKms {
         if key.is_empty() {
             return Err(CloudKeyError::Name { key: "aws_kms".to_owned(), problem: "no key is named" });
         }
-        let question = json!({ "KeyId": key });
+        let payload = json!({ "KeyId": key });
         let answer =
-            described(KIND, key, || self.service.ready(), || self.service.call("GetPublicKey", &question))
+            description(KIND, key, || self.service.ready(), || self.service.call("GetPublicKey", &payload))
                 .await?;
         let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
             service: KIND.name,
@@ -82,12 +82,12 @@ impl AwsKms {
     }
 }
 
-fn found(answer: &Value) -> Option<Described> {
+fn found(answer: &Value) -> Option<KeyDescription> {
     let spki = STANDARD.decode(answer.get("PublicKey")?.as_str()?).ok()?;
-    let said: Vec<&str> =
+    let algorithms: Vec<&str> =
         answer.get("SigningAlgorithms")?.as_array()?.iter().filter_map(Value::as_str).collect();
-    let schemes = ALGORITHMS.iter().filter(|(_, name)| said.contains(name)).map(|(scheme, _)| *scheme);
-    Some(Described { spki, schemes: schemes.collect() })
+    let schemes = ALGORITHMS.iter().filter(|(_, name)| algorithms.contains(name)).map(|(scheme, _)| *scheme);
+    Some(KeyDescription { spki, schemes: schemes.collect() })
 }
 
 #[derive(Debug)]
@@ -106,9 +106,9 @@ impl Service for Kms {
         async move {
             let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);
             let of = if scheme == Scheme::Ed25519 { "RAW" } else { "DIGEST" };
-            let question = json!({ "KeyId": self.key_id, "Message": STANDARD.encode(input), "MessageType": of,
+            let payload = json!({ "KeyId": self.key_id, "Message": STANDARD.encode(input), "MessageType": of,
                 "SigningAlgorithm": algorithm });
-            let answer = self.service.call("Sign", &question).await?;
+            let answer = self.service.call("Sign", &payload).await?;
             let signature = answer.get("Signature").and_then(Value::as_str);
             let signature = signature.and_then(|text| STANDARD.decode(text).ok());
             signature.ok_or_else(|| ApiError::malformed("the response has no signature"))

@@ -52,7 +52,7 @@ impl KmsKey {
     pub async fn encrypt(&self, plaintext: &[u8]) -> Result<Vec<u8>, KmsError> {
         let plaintext = Zeroizing::new(STANDARD.encode(plaintext));
         let answer = self.call("Encrypt", json!({ "Plaintext": *plaintext })).await?;
-        octets(&answer, "CiphertextBlob").ok_or(KmsError::Malformed("Encrypt"))
+        decode_member(&answer, "CiphertextBlob").ok_or(KmsError::Malformed("Encrypt"))
     }
 
     /// Decrypts the output of [`Self::encrypt`].
@@ -62,7 +62,7 @@ impl KmsKey {
     #[crate::boxed]
     pub async fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, KmsError> {
         let answer = self.call("Decrypt", json!({ "CiphertextBlob": STANDARD.encode(ciphertext) })).await?;
-        octets(&answer, "Plaintext").map(Zeroizing::new).ok_or(KmsError::Malformed("Decrypt"))
+        decode_member(&answer, "Plaintext").map(Zeroizing::new).ok_or(KmsError::Malformed("Decrypt"))
     }
 
     async fn call(&self, operation: &'static str, mut body: Value) -> Result<Value, KmsError> {
@@ -72,6 +72,6 @@ impl KmsKey {
     }
 }
 
-fn octets(answer: &Value, field: &str) -> Option<Vec<u8>> {
+fn decode_member(answer: &Value, field: &str) -> Option<Vec<u8>> {
     STANDARD.decode(answer.get(field)?.as_str()?).ok()
 }

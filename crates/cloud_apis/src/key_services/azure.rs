@@ -16,7 +16,7 @@ use outbound::pool::Verdict;
 use serde_json::{Value, json};
 use x509::der;
 
-use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
+use super::{Calls, CloudKey, CloudKeyError, KeyDescription, Kind, Service, description};
 
 const KIND: Kind = Kind {
     name: "Azure Key Vault",
@@ -99,7 +99,7 @@ pub async fn open(
     };
     let tokens = Tokens::new(credential, format!("{resource}/.default"));
     let mut vault = Vault { http, tokens, key: format!("{origin}/{path}") };
-    let answer = described(KIND, &key.key, || vault.ready(), || vault.get()).await?;
+    let answer = description(KIND, &key.key, || vault.ready(), || vault.get()).await?;
     let unusable = |problem: &str| CloudKeyError::Unusable {
         service: KIND.name,
         key: key.key.clone(),
@@ -144,27 +144,27 @@ fn resource_of(origin: &str) -> Option<String> {
     (!vault.is_empty() && DOMAINS.contains(&domain)).then(|| format!("https://{domain}"))
 }
 
-fn found(answer: &Value) -> Option<Described> {
+fn found(answer: &Value) -> Option<KeyDescription> {
     let key = answer.get("key")?;
     let text = |name: &str| key.get(name).and_then(Value::as_str);
-    let octets = |name: &str| URL_SAFE_NO_PAD.decode(text(name)?.trim_end_matches('=')).ok();
+    let decoded = |name: &str| URL_SAFE_NO_PAD.decode(text(name)?.trim_end_matches('=')).ok();
     let signs = key.get("key_ops")?.as_array()?.iter().any(|operation| operation == "sign");
     let spki = match text("kty")? {
-        "RSA" | "RSA-HSM" => rsa_spki(&octets("n")?, &octets("e")?),
+        "RSA" | "RSA-HSM" => rsa_spki(&decoded("n")?, &decoded("e")?),
         "EC" | "EC-HSM" => {
             let (_, curve, size) = CURVES.iter().find(|(name, ..)| Some(*name) == text("crv"))?;
-            let (x, y) = (whole(&octets("x")?, *size)?, whole(&octets("y")?, *size)?);
+            let (x, y) = (pad_left(&decoded("x")?, *size)?, pad_left(&decoded("y")?, *size)?);
             ec_spki(curve, &[&[4], &x[..], &y[..]].concat())
         }
         _ => return None,
     };
     // A vault key is not restricted to one scheme: all schemes of the service are listed.
     let schemes = ALGORITHMS.iter().map(|(scheme, _)| *scheme).collect();
-    signs.then_some(Described { spki, schemes })
+    signs.then_some(KeyDescription { spki, schemes })
 }
 
 /// Pads a coordinate with leading zeros to `size` bytes. Some encoders omit leading zeros.
-fn whole(number: &[u8], size: usize) -> Option<Vec<u8>> {
+fn pad_left(number: &[u8], size: usize) -> Option<Vec<u8>> {
     let zeros = size.checked_sub(number.len())?;
     Some([&vec![0; zeros][..], number].concat())
 }
@@ -218,17 +218,17 @@ impl Vault {
             .map_err(|error| ApiError::malformed(&error.to_string()))?;
         let answer = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
         let status = answer.status().as_u16();
-        let said: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        if status == 200 && said.is_object() {
-            return Ok(said);
+        let response_json: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        if status == 200 && response_json.is_object() {
+            return Ok(response_json);
         }
-        let text = |name: &str| said.pointer(name).and_then(Value::as_str).unwrap_or_default();
+        let text = |name: &str| response_json.pointer(name).and_then(Value::as_str).unwrap_or_default();
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = ApiError::of_status(status, text("/error/code"), text("/error/message"), retry_after);
         if status == 401 {
             // The token became invalid before it expired.
             self.tokens.forget(&token);
-            error.verdict = Verdict::MayHeal;
+            error.verdict = Verdict::Transient;
         }
         Err(error)
     }
@@ -242,9 +242,9 @@ impl Service for Vault {
     fn sign<'a>(&'a self, scheme: Scheme, digest: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
             let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);
-            let question = json!({ "alg": algorithm, "value": URL_SAFE_NO_PAD.encode(digest) });
+            let payload = json!({ "alg": algorithm, "value": URL_SAFE_NO_PAD.encode(digest) });
             let request = http::Request::post(format!("{}/sign?{API}", self.key));
-            let answer = self.call(request, question.to_string().into()).await?;
+            let answer = self.call(request, payload.to_string().into()).await?;
             let value = answer.get("value").and_then(Value::as_str);
             let value = value.and_then(|text| URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok());
             let signature = match scheme {

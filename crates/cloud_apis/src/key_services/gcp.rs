@@ -14,7 +14,7 @@ use keys::{Hash, Scheme};
 use outbound::pool::Verdict;
 use serde_json::{Value, json};
 
-use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
+use super::{Calls, CloudKey, CloudKeyError, KeyDescription, Kind, Service, description};
 
 /// The maximum message length is not documented. Messages of Bulla's protocols are short; the service rejects longer ones.
 const KIND: Kind = Kind {
@@ -79,7 +79,7 @@ pub async fn open(
     };
     let endpoint = options.endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/');
     let version = Version { http, credentials, url: format!("{endpoint}/v1/{}", key.version) };
-    let answer = described(KIND, &key.version, || version.ready(), || version.public_key()).await?;
+    let answer = description(KIND, &key.version, || version.ready(), || version.public_key()).await?;
     let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
         service: KIND.name,
         key: key.version.clone(),
@@ -102,13 +102,13 @@ fn is_key_version_name(name: &str) -> bool {
         && !parts.contains(&"..")
 }
 
-fn found(answer: &Value) -> Option<Described> {
+fn found(answer: &Value) -> Option<KeyDescription> {
     let text = |name: &str| answer.get(name).and_then(Value::as_str);
     let spki = STANDARD.decode(pem_body(text("pem")?)?).ok()?;
     let algorithm = text("algorithm")?;
     let is_it = |begin: &str, end: &str| algorithm.starts_with(begin) && algorithm.ends_with(end);
     let schemes = ALGORITHMS.iter().filter(|(_, begin, end)| is_it(begin, end)).map(|(scheme, ..)| *scheme);
-    Some(Described { spki, schemes: schemes.collect() })
+    Some(KeyDescription { spki, schemes: schemes.collect() })
 }
 
 /// Returns the Base64 body of a PEM text with a single block.
@@ -138,17 +138,17 @@ impl Version {
         request.headers_mut().extend(headers(&self.credentials).await?);
         let answer = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
         let status = answer.status().as_u16();
-        let said: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        if status == 200 && said.is_object() {
-            return Ok(said);
+        let response_json: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        if status == 200 && response_json.is_object() {
+            return Ok(response_json);
         }
-        let text = |name: &str| said.pointer(name).and_then(Value::as_str).unwrap_or_default();
+        let text = |name: &str| response_json.pointer(name).and_then(Value::as_str).unwrap_or_default();
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error =
             ApiError::of_status(status, text("/error/status"), text("/error/message"), retry_after);
         if status == 401 {
             // The token became invalid before it expired; the credentials fetch a new one in the background.
-            error.verdict = Verdict::MayHeal;
+            error.verdict = Verdict::Transient;
         }
         Err(error)
     }
@@ -163,7 +163,7 @@ impl Service for Version {
         async move {
             // The key version defines the padding.
             let input = STANDARD.encode(input);
-            let question = match scheme {
+            let payload = match scheme {
                 Scheme::Ed25519 => json!({ "data": input }),
                 Scheme::RsaPkcs1(Hash::Sha512) | Scheme::RsaPss(Hash::Sha512) => {
                     json!({ "digest": { "sha512": input } })
@@ -172,7 +172,7 @@ impl Service for Version {
                 _ => json!({ "digest": { "sha256": input } }),
             };
             let request = http::Request::post(format!("{}:asymmetricSign", self.url));
-            let answer = self.call(request, question.to_string().into()).await?;
+            let answer = self.call(request, payload.to_string().into()).await?;
             let signature = answer.get("signature").and_then(Value::as_str);
             let signature = signature.and_then(|text| STANDARD.decode(text).ok());
             signature.ok_or_else(|| ApiError::malformed("the response has no signature"))

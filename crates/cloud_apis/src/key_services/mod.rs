@@ -120,7 +120,7 @@ trait Service: Send + Sync + fmt::Debug {
 }
 
 /// A service's description of a key.
-struct Described {
+struct KeyDescription {
     /// DER SubjectPublicKeyInfo.
     spki: Vec<u8>,
     /// Signature schemes that the key supports.
@@ -187,7 +187,7 @@ pub struct CloudKey {
     spki: Vec<u8>,
     schemes: Vec<Scheme>,
     service: Box<dyn Service>,
-    turns: Semaphore,
+    permits: Semaphore,
     budget: Budget,
     /// Time of the last log entry about a failure.
     logged_at: Mutex<Option<Instant>>,
@@ -199,11 +199,11 @@ impl CloudKey {
     fn new(
         (name, place): (String, &str),
         of: Kind,
-        described: Described,
+        description: KeyDescription,
         service: Box<dyn Service>,
         calls: &Calls,
     ) -> Result<Self, CloudKeyError> {
-        let Described { spki, schemes } = described;
+        let KeyDescription { spki, schemes } = description;
         let unusable = |problem: &str| CloudKeyError::Unusable {
             service: of.name,
             key: name.clone(),
@@ -224,7 +224,7 @@ impl CloudKey {
             spki,
             schemes,
             service,
-            turns: Semaphore::new(CALLS_PER_KEY_MAX),
+            permits: Semaphore::new(CALLS_PER_KEY_MAX),
             budget: Budget::default(),
             logged_at: Mutex::default(),
             calls: calls.clone(),
@@ -257,16 +257,16 @@ impl CloudKey {
         })?;
         self.budget.earn();
         let mut pending =
-            PendingSignature { key: self, deadline, waits_for: Mutex::new("its turn"), is_counted: false };
-        let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
-        let turn = turn.map_err(|_| SignError::Late)?;
-        let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
+            PendingSignature { key: self, deadline, operation: Mutex::new("its turn"), is_counted: false };
+        let permit = tokio::time::timeout_at(deadline.into(), self.permits.acquire()).await;
+        let permit = permit.map_err(|_| SignError::Late)?;
+        let _permit = permit.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
         let ready = || {
-            *pending.waits_for.lock() = "credentials";
+            *pending.operation.lock() = "credentials";
             self.service.ready()
         };
         let call = || {
-            *pending.waits_for.lock() = "the service";
+            *pending.operation.lock() = "the service";
             self.service.sign(own, &input)
         };
         let signature = match call_with_retry(ready, call, deadline, || self.budget.spend()).await {
@@ -314,7 +314,7 @@ impl CloudKey {
         }
         let what = format!("{} answers {}", self.of.name, answer.code);
         match answer.verdict {
-            Verdict::Throttled { .. } | Verdict::MayHeal if !answer.denied => SignError::Unavailable(what),
+            Verdict::Throttled { .. } | Verdict::Transient if !answer.denied => SignError::Unavailable(what),
             _ => SignError::Failed(what),
         }
     }
@@ -325,7 +325,7 @@ struct PendingSignature<'a> {
     key: &'a CloudKey,
     deadline: Deadline,
     /// The operation in progress, for the log.
-    waits_for: Mutex<&'static str>,
+    operation: Mutex<&'static str>,
     is_counted: bool,
 }
 
@@ -347,7 +347,7 @@ impl Drop for PendingSignature<'_> {
         self.count_outcome("late");
         if self.key.may_log() {
             let (key, service, check_not_timed_out) =
-                (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
+                (&self.key.name, self.key.of.name, *self.operation.get_mut());
             tracing::warn!(key, service, check_not_timed_out, "a key in a cloud does not sign in time");
         }
     }
@@ -395,7 +395,7 @@ fn outcome(answer: &ApiError) -> &'static str {
     match answer.verdict {
         _ if answer.denied => "denied",
         Verdict::Throttled { .. } => "throttled",
-        Verdict::MayHeal => "unavailable",
+        Verdict::Transient => "unavailable",
         Verdict::Final => "refused",
     }
 }
@@ -428,7 +428,7 @@ where
         };
         let wait = match answer.verdict {
             Verdict::Final => None,
-            Verdict::MayHeal => waits.next(),
+            Verdict::Transient => waits.next(),
             Verdict::Throttled { retry_after } => {
                 waits.next().map(|wait| wait.max(retry_after.unwrap_or_default()))
             }
@@ -442,7 +442,7 @@ where
 }
 
 /// Fetches the description of a key at startup.
-async fn described<T, R, F>(
+async fn description<T, R, F>(
     of: Kind,
     key: &str,
     ready: impl FnMut() -> R,

@@ -48,7 +48,7 @@ const VAULTS_AT_ONCE: usize = 64;
 /// Certificates on one page: the maximum of Key Vault.
 const PAGE: i32 = 25;
 /// Maximum certificates processed concurrently in one vault.
-const IN_HAND_MAX: usize = 32;
+const CERTIFICATES_AT_ONCE: usize = 32;
 
 /// Configuration of access to Azure.
 #[derive(Clone, Default)]
@@ -194,7 +194,7 @@ impl AzureSource {
         let mut error = error_from_response(status, response.body(), retry_after);
         if status == 401 {
             self.tokens.forget(&token);
-            error.verdict = Verdict::MayHeal;
+            error.verdict = Verdict::Transient;
         }
         Err(error)
     }
@@ -223,7 +223,7 @@ impl AzureSource {
                 .iter()
                 .map(|properties| one(&client, &pool, vault, sink, properties, uses.clone(), deadline))
                 .collect();
-            let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+            let mut reading = stream::iter(certificates).buffer_unordered(CERTIFICATES_AT_ONCE);
             while let Some(certificate) = reading.next().await {
                 if let Some(certificate) = certificate? {
                     sink.seen(vault, certificate).await?;

@@ -128,11 +128,11 @@ impl GcpSource {
         deadline: Deadline,
     ) -> Result<google_cloud_certificatemanager_v1::model::ListCertificatesResponse, SourceError> {
         let parent = format!("projects/{}/locations/-", self.project);
-        let ask = || async {
+        let fetch = || async {
             let request = self.manager.list_certificates().set_parent(&parent).set_page_size(PAGE);
             request.set_page_token(token).send().await.map_err(|error| from_google_error(&error))
         };
-        Ok(self.pool.call("certificatemanager:Read", deadline, ask).await?)
+        Ok(self.pool.call("certificatemanager:Read", deadline, fetch).await?)
     }
 
     /// Returns the uses by certificate: the targets of certificate maps, with the host names of the map entries.
@@ -140,11 +140,11 @@ impl GcpSource {
         let parent = format!("projects/{}/locations/global", self.project);
         let (mut maps, mut token) = (Vec::new(), String::new());
         loop {
-            let ask = || async {
+            let fetch = || async {
                 let request = self.manager.list_certificate_maps().set_parent(&parent).set_page_size(PAGE);
                 request.set_page_token(&token).send().await.map_err(|error| from_google_error(&error))
             };
-            let page = self.pool.call("certificatemanager:Read", deadline, ask).await?;
+            let page = self.pool.call("certificatemanager:Read", deadline, fetch).await?;
             maps.extend(page.certificate_maps);
             token = page.next_page_token;
             if token.is_empty() {
@@ -169,11 +169,11 @@ impl GcpSource {
     ) -> Result<(), SourceError> {
         let mut token = String::new();
         loop {
-            let ask = || async {
+            let fetch = || async {
                 let request = self.manager.list_certificate_map_entries().set_parent(map).set_page_size(PAGE);
                 request.set_page_token(&token).send().await.map_err(|error| from_google_error(&error))
             };
-            let page = self.pool.call("certificatemanager:Read", deadline, ask).await?;
+            let page = self.pool.call("certificatemanager:Read", deadline, fetch).await?;
             for entry in page.certificate_map_entries {
                 let hosts = match &entry.r#match {
                     Some(certificate_map_entry::Match::Hostname(host)) => vec![host.clone()],
@@ -194,7 +194,7 @@ impl GcpSource {
     async fn list_classic(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
         let (mut token, mut scopes, mut unreachable) = (None::<String>, BTreeSet::new(), BTreeSet::new());
         loop {
-            let ask = || async {
+            let fetch = || async {
                 let request = self.compute.aggregated_list().set_project(&self.project);
                 let request = request.set_max_results(COMPUTE_PAGE);
                 request
@@ -203,7 +203,7 @@ impl GcpSource {
                     .await
                     .map_err(|error| from_google_error(&error))
             };
-            let page = self.pool.call("compute:Read", deadline, ask).await?;
+            let page = self.pool.call("compute:Read", deadline, fetch).await?;
             unreachable.extend(page.unreachables.iter().map(|scope| format!("compute/{scope}")));
             for (scope, listed) in page.items {
                 let part = format!("compute/{scope}");
@@ -301,7 +301,7 @@ fn from_google_error(error: &Error) -> ApiError {
         let mut found = ApiError::of_status(status, &code, &message, retry_after);
         if status == 401 {
             // The token became invalid before it expired; the credentials fetch a new one in the background.
-            found.verdict = Verdict::MayHeal;
+            found.verdict = Verdict::Transient;
         }
         return found;
     }

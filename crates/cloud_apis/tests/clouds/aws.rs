@@ -84,9 +84,9 @@ async fn listing_reads_only_new_and_changed_certificates_again() {
     assert_eq!((third.read(), gets(&cloud)), (1, got + 1));
     assert_eq!(third.truth(), cloud.truth());
     assert!(third.truth().iter().any(|one| one.name == renewed && one.leaf_sha256.as_ref() == Some(&sha256)));
-    let gone: Vec<_> =
-        third.ended.values().flat_map(|listed| &listed.gone).map(|place| place.name.to_string()).collect();
-    assert_eq!(gone, [deleted]);
+    let removed: Vec<_> =
+        third.ended.values().flat_map(|listed| &listed.removed).map(|place| place.name.to_string()).collect();
+    assert_eq!(removed, [deleted]);
     // In the worst case, the first listing started all calls concurrently. Later listings made fewer calls, on open connections.
     let counts = http.counts();
     assert!(
@@ -247,7 +247,7 @@ async fn certificates_are_kept_when_the_cloud_does_not_respond() {
         let found = list_within(&sources, states, Duration::from_secs(3)).await;
         assert!(!found.failures().is_empty(), "{fault:?}");
         let listed = found.ended.values().next().unwrap();
-        assert_eq!((listed.gone.len(), listed.state.len()), (0, known), "{fault:?}");
+        assert_eq!((listed.removed.len(), listed.state.len()), (0, known), "{fault:?}");
         states = found.states();
     }
 }

@@ -46,7 +46,7 @@ async fn unreachable_location_is_reported_and_keeps_its_certificates() {
     let listed = second.ended.values().next().unwrap();
     let failed: Vec<&str> = listed.failed.iter().map(|(part, _)| part.as_str()).collect();
     assert_eq!(failed, ["certificate-manager/europe-west1"]);
-    assert_eq!((listed.gone.len(), listed.state.len(), listed.certificates), (0, 17, 13));
+    assert_eq!((listed.removed.len(), listed.state.len(), listed.certificates), (0, 17, 13));
 }
 
 /// The official client does not retry by itself. The pool retries when the quota's minute is over. This test shortens the minute:

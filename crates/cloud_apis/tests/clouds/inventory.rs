@@ -34,7 +34,8 @@ impl Inventory {
         let states = inventory::tables::Sources::of(&self.store).all().await.unwrap();
         let states =
             states.into_iter().map(|(source, text)| (source, State::from_text(&text).unwrap())).collect();
-        let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), Some(self.store.clone()));
+        let observer =
+            Observer::new(&ScanOptions::default(), Trusted::trusting_none(), Some(self.store.clone()));
         let CloudRun { mut observations, ended } =
             observe(sources, states, LIMIT, observer, CancellationToken::new());
         let (mut seen, mut rows, mut recorder) = (Vec::new(), Vec::new(), Recorder::default());

@@ -56,7 +56,7 @@ async fn certificates_are_kept_when_the_cluster_does_not_respond() {
         let found = list_within(&sources, states, Duration::from_secs(3)).await;
         let listed = found.ended.values().next().unwrap();
         assert!(!listed.failed.is_empty(), "{fault:?}");
-        assert_eq!((listed.gone.len(), listed.state.len()), (0, 120), "{fault:?}");
+        assert_eq!((listed.removed.len(), listed.state.len()), (0, 120), "{fault:?}");
         states = found.states();
     }
 }

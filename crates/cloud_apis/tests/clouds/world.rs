@@ -115,7 +115,7 @@ pub(crate) async fn survives_faults(
         let found = list_within(&sources, states, Duration::from_secs(3)).await;
         let listed = found.ended.values().next().unwrap();
         assert!(!listed.failed.is_empty(), "{fault:?}");
-        assert_eq!((listed.gone.len(), listed.state.len()), (0, known), "{fault:?}");
+        assert_eq!((listed.removed.len(), listed.state.len()), (0, known), "{fault:?}");
         states = found.states();
     }
 }

@@ -25,7 +25,7 @@ const DAY_SECONDS: i64 = 86_400;
 const NAMES_MAX: usize = 1_000;
 
 /// Timeout of a signature.
-const SIGN_FOR: Duration = Duration::from_secs(30);
+const SIGN_TIMEOUT: Duration = Duration::from_secs(30);
 
 const KEY_USAGES: [&str; 9] = [
     "digital_signature",
@@ -162,12 +162,12 @@ pub(crate) struct NewCertificate {
 impl CertificateParameters {
     fn subject(&self) -> [(&'static str, usize, Attribute, Option<&String>); 6] {
         [
-            ("country", 2, Attribute::Country, filled(&self.country)),
-            ("state", 128, Attribute::State, filled(&self.state)),
-            ("locality", 128, Attribute::Locality, filled(&self.locality)),
-            ("organization", 64, Attribute::Organization, filled(&self.organization)),
-            ("organization unit", 64, Attribute::OrganizationalUnit, filled(&self.organization_unit)),
-            ("common name", 64, Attribute::CommonName, filled(&self.common_name)),
+            ("country", 2, Attribute::Country, non_empty(&self.country)),
+            ("state", 128, Attribute::State, non_empty(&self.state)),
+            ("locality", 128, Attribute::Locality, non_empty(&self.locality)),
+            ("organization", 64, Attribute::Organization, non_empty(&self.organization)),
+            ("organization unit", 64, Attribute::OrganizationalUnit, non_empty(&self.organization_unit)),
+            ("common name", 64, Attribute::CommonName, non_empty(&self.common_name)),
         ]
     }
 
@@ -317,7 +317,7 @@ impl CertificateParameters {
             extensions: &self.extensions(key, ca)?,
         };
         let tbs = build::tbs_certificate(&spec);
-        let signature = signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+        let signature = signer.sign(&tbs, Instant::now() + SIGN_TIMEOUT).await?;
         let der = build::signed(&tbs, &signer.algorithm(), &signature);
         let certificate = Certificate::parse(&der).map_err(|error| internal(&error.to_string()))?;
         let pem = x509::pem::encode("CERTIFICATE", &der);
@@ -358,7 +358,7 @@ impl CertificateParameters {
             // RFC 5280 section 4.2.1.3 requires a key usage in CA certificates. CredHub leaves the key usage out, and strict
             // clients reject such certificates.
             0 if self.is_ca => KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN,
-            asked => asked,
+            requested => requested,
         };
         if usage != 0 {
             all.push(Extension::key_usage(KeyUsage(usage)));
@@ -375,7 +375,7 @@ impl CertificateParameters {
     }
 }
 
-fn filled(value: &Option<String>) -> Option<&String> {
+fn non_empty(value: &Option<String>) -> Option<&String> {
     value.as_ref().filter(|value| !value.is_empty())
 }
 
@@ -438,7 +438,7 @@ mod tests {
 
     #[tokio::test]
     async fn certificate_parameters_are_recovered_from_the_certificate() {
-        let asked = named(|p| {
+        let requested = named(|p| {
             p.organization = Some("O".to_owned());
             p.alternative_names = vec!["a.example".to_owned(), "10.0.0.1".to_owned()];
             p.key_usage = vec!["digital_signature".to_owned(), "crl_sign".to_owned()];
@@ -449,9 +449,11 @@ mod tests {
         })
         .unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let made =
-            asked.make(&key, None, UnixTime(1_700_000_000), &CredentialsOptions::default()).await.unwrap();
-        assert_eq!(CertificateParameters::of(&made.certificate, None), asked);
+        let made = requested
+            .make(&key, None, UnixTime(1_700_000_000), &CredentialsOptions::default())
+            .await
+            .unwrap();
+        assert_eq!(CertificateParameters::of(&made.certificate, None), requested);
         assert!(made.certificate.signed_by(&made.certificate.public_key).is_ok());
         assert_eq!(made.value.ca, made.value.certificate);
     }

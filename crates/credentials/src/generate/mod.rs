@@ -13,7 +13,7 @@ pub(crate) use certificate::{Published, SigningCa};
 pub use password::PasswordParameters;
 use rsa::rsa_kind;
 
-use crate::value::{KeyPair, UserValue, Value, unread};
+use crate::value::{KeyPair, UserValue, Value, invalid_value};
 use crate::{CredentialError, Kind, Name, ssh};
 
 /// Characters of a generated user name.
@@ -165,7 +165,7 @@ impl Parameters {
     }
 
     /// Returns the parameters as stored with the value, for comparison and regeneration.
-    pub(crate) fn kept(&self) -> Json {
+    pub(crate) fn serialized(&self) -> Json {
         let written = match self {
             Self::Password(parameters) => serde_json::to_value(parameters),
             Self::User(parameters) => serde_json::to_value(parameters),
@@ -176,16 +176,16 @@ impl Parameters {
         written.unwrap_or_default()
     }
 
-    /// Parses stored parameters, the output of [`Self::kept`].
-    pub(crate) fn again(kind: Kind, kept: &Json) -> Option<Self> {
-        let kept = kept.clone();
+    /// Parses stored parameters, the output of [`Self::serialized`].
+    pub(crate) fn from_serialized(kind: Kind, serialized: &Json) -> Option<Self> {
+        let serialized = serialized.clone();
         match kind {
-            Kind::Password => serde_json::from_value(kept).ok().map(Self::Password),
-            Kind::User => serde_json::from_value(kept).ok().map(Self::User),
-            Kind::Rsa => serde_json::from_value(kept).ok().map(Self::Rsa),
-            Kind::Ssh => serde_json::from_value(kept).ok().map(Self::Ssh),
+            Kind::Password => serde_json::from_value(serialized).ok().map(Self::Password),
+            Kind::User => serde_json::from_value(serialized).ok().map(Self::User),
+            Kind::Rsa => serde_json::from_value(serialized).ok().map(Self::Rsa),
+            Kind::Ssh => serde_json::from_value(serialized).ok().map(Self::Ssh),
             Kind::Certificate => {
-                serde_json::from_value(kept).ok().map(|read| Self::Certificate(Box::new(read)))
+                serde_json::from_value(serialized).ok().map(|read| Self::Certificate(Box::new(read)))
             }
             Kind::Value | Kind::Json => None,
         }
@@ -195,7 +195,7 @@ impl Parameters {
 fn read<T: for<'de> Deserialize<'de> + Default>(given: Option<Json>) -> Result<T, CredentialError> {
     given.map_or_else(
         || Ok(T::default()),
-        |given| serde_json::from_value(given).map_err(|error| unread(&error)),
+        |given| serde_json::from_value(given).map_err(|error| invalid_value(&error)),
     )
 }
 
@@ -240,7 +240,7 @@ pub(crate) async fn make(parameters: &Parameters, stock: &RsaStock) -> Result<Va
 }
 
 async fn make_user(parameters: UserParameters) -> Result<UserValue, CredentialError> {
-    let aside = tokio::task::spawn_blocking(move || {
+    let blocking_task = tokio::task::spawn_blocking(move || {
         let username = match parameters.username {
             Some(name) => name,
             None => PasswordParameters::letters(USERNAME_CHARS).make()?.expose().to_owned(),
@@ -248,5 +248,5 @@ async fn make_user(parameters: UserParameters) -> Result<UserValue, CredentialEr
         let password: Secret = parameters.password.make()?;
         UserValue::new(Some(username), password)
     });
-    aside.await.map_err(|error| CredentialError::Internal(error.to_string()))?
+    blocking_task.await.map_err(|error| CredentialError::Internal(error.to_string()))?
 }

@@ -12,7 +12,7 @@ const DIGITS: &str = "0123456789";
 const SPECIAL: &str = "!\"#$%&'()*,-./:;<=>?@[\\]^_`{|}~";
 
 /// Minimum characters of every class that is not excluded.
-const OF_EACH: usize = 2;
+const CLASS_CHARS_MIN: usize = 2;
 
 const LENGTH_MIN: u32 = 4;
 const LENGTH_MAX: u32 = 200;
@@ -78,19 +78,19 @@ impl PasswordParameters {
         let all: Vec<u8> = classes.concat();
         let length = self.length as usize;
         let mut chosen = Zeroizing::new(Vec::with_capacity(length));
-        for _ in 0..OF_EACH {
+        for _ in 0..CLASS_CHARS_MIN {
             for class in &classes {
                 if chosen.len() < length {
-                    chosen.push(class[below(class.len())?]);
+                    chosen.push(class[random_below(class.len())?]);
                 }
             }
         }
         while chosen.len() < length {
-            chosen.push(all[below(all.len())?]);
+            chosen.push(all[random_below(all.len())?]);
         }
         // Fisher–Yates shuffle, in place.
         for last in (1..chosen.len()).rev() {
-            let other = below(last + 1)?;
+            let other = random_below(last + 1)?;
             chosen.swap(last, other);
         }
         Ok(Secret::new(chosen.iter().map(|octet| char::from(*octet)).collect::<String>()))
@@ -99,7 +99,7 @@ impl PasswordParameters {
 
 /// Returns a uniform random number below `bound` (1 to 256). Discards values that would make small numbers more likely, and draws
 /// again.
-fn below(bound: usize) -> Result<usize, CredentialError> {
+fn random_below(bound: usize) -> Result<usize, CredentialError> {
     let fair = 256 / bound * bound;
     loop {
         let mut octet = [0_u8; 1];
@@ -116,7 +116,7 @@ fn below(bound: usize) -> Result<usize, CredentialError> {
 mod tests {
     use super::*;
 
-    fn of(text: &str, class: &str) -> usize {
+    fn count_in(text: &str, class: &str) -> usize {
         text.chars().filter(|c| class.contains(*c)).count()
     }
 
@@ -132,12 +132,12 @@ mod tests {
         for _ in 0..200 {
             let made = special.make().unwrap();
             for class in [LOWER, UPPER, DIGITS, SPECIAL] {
-                assert_eq!(of(made.expose(), class), 2, "{}", made.expose());
+                assert_eq!(count_in(made.expose(), class), 2, "{}", made.expose());
             }
             let made = digits.make().unwrap();
-            assert_eq!((made.expose().len(), of(made.expose(), DIGITS)), (4, 4));
+            assert_eq!((made.expose().len(), count_in(made.expose(), DIGITS)), (4, 4));
             let made = PasswordParameters::letters(20).make().unwrap();
-            assert_eq!(of(made.expose(), LOWER) + of(made.expose(), UPPER), 20);
+            assert_eq!(count_in(made.expose(), LOWER) + count_in(made.expose(), UPPER), 20);
         }
     }
 

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::tables::{
     self, CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ConnectionUsers, Requester,
-    SEALED_CONNECTIONS, connection_use, delete_connection, hold_connection, put_connection,
+    SEALED_CONNECTIONS, connection_use, delete_connection, lock_connection, put_connection,
 };
 use crate::{CredentialError, Credentials};
 
@@ -189,12 +189,12 @@ impl Credentials {
         let event = self.connection_event(requester, "credential.connection", &row.name, details);
         let put = self.store().write("credential_connection_put", move |tx| {
             async move {
-                let held = hold_connection(tx, &row.name).await?;
-                if held.as_ref().map(|held| held.id) != expected {
+                let locked = lock_connection(tx, &row.name).await?;
+                if locked.as_ref().map(|locked| locked.id) != expected {
                     return Ok(Err(CredentialError::Changed));
                 }
                 let place = |row: &ConnectionRow| (row.host.clone(), row.port, row.database.clone());
-                let moves = held.is_some_and(|held| place(&held) != place(&row));
+                let moves = locked.is_some_and(|locked| place(&locked) != place(&row));
                 if moves
                     && !same_database
                     && let Some(in_use) = connection_use(tx, &row.name, ConnectionUsers::Leases).await?
@@ -227,9 +227,9 @@ impl Credentials {
         require_database_access(requester)?;
         let event = self.connection_event(requester, "credential.connection_removed", name, json!({}));
         let name = name.to_owned();
-        let gone = self.store().write("credential_connection_delete", move |tx| {
+        let deleted = self.store().write("credential_connection_delete", move |tx| {
             async move {
-                if hold_connection(tx, &name).await?.is_none() {
+                if lock_connection(tx, &name).await?.is_none() {
                     return Ok(Err(CredentialError::NotFound));
                 }
                 if let Some(in_use) = connection_use(tx, &name, ConnectionUsers::All).await? {
@@ -241,7 +241,7 @@ impl Credentials {
             }
             .boxed()
         });
-        gone.await?
+        deleted.await?
     }
 
     /// Lists the connections without their passwords, sorted by name.

@@ -28,7 +28,7 @@ pub struct LeaseRequest {
     /// Lifetime in seconds; `None`: the role's default.
     pub ttl_s: Option<u32>,
     /// Whether to shorten a lifetime above the role's maximum, as Vault does, instead of rejecting the request.
-    pub shortens: bool,
+    pub clamps_ttl: bool,
 }
 
 /// A new lease with its password. The password cannot be read again later.
@@ -54,7 +54,7 @@ fn seconds(seconds: u32) -> i64 {
 impl LeaseRequest {
     fn lifetime(&self, role: &RoleRow) -> Result<u32, CredentialError> {
         let wanted = self.ttl_s.filter(|ttl| *ttl > 0).unwrap_or(role.default_ttl_s);
-        if wanted > role.max_ttl_s && !self.shortens {
+        if wanted > role.max_ttl_s && !self.clamps_ttl {
             return Err(CredentialError::bad(format!(
                 "The lifetime of a lease of {} is at most {} seconds, not {wanted}.",
                 role.name, role.max_ttl_s
@@ -366,7 +366,7 @@ impl Credentials {
     /// [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn revoke_leases_of(&self, requester: &Requester, actor: &str) -> Result<u64, CredentialError> {
-        if !requester.everything && requester.actor != actor {
+        if !requester.full_access && requester.actor != actor {
             return Err(CredentialError::Forbidden);
         }
         let event = self.event(requester, "credential.lease_revoke", "", json!({ "actor": actor }));

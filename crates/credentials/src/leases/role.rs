@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::limits::{LEASE_TTL_MAX_S, LEASE_TTL_MIN_S, LEASE_TTL_S};
 use super::scram;
 use crate::rotation::map_cursor_error;
-use crate::tables::{self, ROLES_MAX, Requester, RoleRow, delete_role, hold_connection, put_role};
+use crate::tables::{self, ROLES_MAX, Requester, RoleRow, delete_role, lock_connection, put_role};
 use crate::{CredentialError, Credentials, Name};
 
 /// Maximum statements of a role.
@@ -140,7 +140,7 @@ fn check_template(text: &str, creation: bool) -> Result<(), String> {
 }
 
 /// Returns a template with its placeholders replaced by values.
-fn filled(text: &str, values: &[(&str, &str)]) -> String {
+fn expand_template(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
 }
 
@@ -158,13 +158,13 @@ pub(super) fn creation(
         ("password_scram", &scram),
         ("expiration", &expiration),
     ];
-    Ok(Zeroizing::new(role.creation.iter().map(|text| filled(text, &all)).collect()))
+    Ok(Zeroizing::new(role.creation.iter().map(|text| expand_template(text, &all)).collect()))
 }
 
 /// Returns the statements that drop a credential. Empty: the default statements.
 pub(super) fn revocation(role: &RoleRow, username: &str) -> Vec<String> {
     let all = [("name", username), ("username", username)];
-    role.revocation.iter().map(|text| filled(text, &all)).collect()
+    role.revocation.iter().map(|text| expand_template(text, &all)).collect()
 }
 
 /// Formats a time as PostgreSQL reads it.
@@ -212,7 +212,7 @@ impl Credentials {
         let (event, stored) = (self.event(requester, "credential.role", name.as_str(), details), row.clone());
         let put = self.store().write("credential_role_put", move |tx| {
             async move {
-                if hold_connection(tx, &stored.connection).await?.is_none() {
+                if lock_connection(tx, &stored.connection).await?.is_none() {
                     return Ok(None);
                 }
                 let put = put_role(tx, &stored).await?;
@@ -244,17 +244,17 @@ impl Credentials {
         super::connection::require_database_access(requester)?;
         let event = self.event(requester, "credential.role_removed", name.as_str(), json!({}));
         let key = name.key().to_owned();
-        let gone = self.store().write("credential_role_delete", move |tx| {
+        let deleted = self.store().write("credential_role_delete", move |tx| {
             async move {
-                let gone = delete_role(tx, &key).await?;
-                if gone {
+                let deleted = delete_role(tx, &key).await?;
+                if deleted {
                     store::audit(tx, vec![event]).await?;
                 }
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(CredentialError::NoRole) }
+        if deleted.await? { Ok(()) } else { Err(CredentialError::NoRole) }
     }
 
     /// Lists a page of the roles whose credentials the caller may read; of all roles for a caller that configures databases.

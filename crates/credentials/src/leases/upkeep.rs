@@ -40,7 +40,7 @@ const DROP_LIMIT: Duration = Duration::from_secs(45);
 /// Delay after the first failed attempt, µs. It doubles with each attempt.
 const RETRY_MIN_US: i64 = 1_000_000;
 /// Maximum delay while a database does not answer, µs.
-const AWAY_MAX_US: i64 = 60_000_000;
+const UNAVAILABLE_MAX_US: i64 = 60_000_000;
 /// Maximum delay after a database refused to drop a role, µs: an hour.
 const RETRY_MAX_US: i64 = 3_600_000_000;
 /// Number of failed attempts after which the alert is raised.
@@ -54,12 +54,12 @@ struct Outcomes {
     done: Vec<LeaseRow>,
     retries: Vec<LeaseRetry>,
     /// Error that ended the attempts at this database, such as a connection error or a timeout.
-    away: Option<String>,
+    unavailable: Option<String>,
 }
 
 impl Credentials {
     /// Runs revocation rounds until `stop` is cancelled.
-    pub(crate) async fn keep_leases(&self, stop: CancellationToken) {
+    pub(crate) async fn run_lease_upkeep(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-leases");
         while !stop.is_cancelled() {
             let round = tokio::select! {
@@ -103,11 +103,11 @@ impl Credentials {
         let rows = tables::Credentials::of(self.store());
         let ended = rows.ended_lease_identities(self.now_us()).await?;
         let due = rows.any_lease_due(self.now_us()).await?;
-        if (due || !ended.is_empty()) && self.take_lease_duty().await? {
+        if (due || !ended.is_empty()) && self.try_acquire_lease_duty().await? {
             let round = tokio::select! {
                 // The future of a round is too large for the stack of its callers.
                 round = self.revoke_due(&ended, &mut report).boxed() => round,
-                () = self.keep_lease_duty() => Ok(()),
+                () = self.renew_lease_duty() => Ok(()),
             };
             self.lease_upkeep().totals().add(&report);
             round?;
@@ -117,15 +117,15 @@ impl Credentials {
         Ok(report)
     }
 
-    async fn take_lease_duty(&self) -> Result<bool, CredentialError> {
+    async fn try_acquire_lease_duty(&self) -> Result<bool, CredentialError> {
         Ok(self.store().lease(DUTY, self.node(), self.now_us(), DUTY_US).await?)
     }
 
     /// Renews the cluster-wide lease; returns when another node holds the lease.
-    async fn keep_lease_duty(&self) {
+    async fn renew_lease_duty(&self) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.take_lease_duty().await {
+            match self.try_acquire_lease_duty().await {
                 Ok(true) => {}
                 Ok(false) => return tracing::warn!("another node has taken over the revocation of leases"),
                 // The round itself sees the same error.
@@ -187,7 +187,7 @@ impl Credentials {
         let failures = outcomes.retries.iter().filter(|retry| retry.error.is_some()).count();
         let mut report = LeaseReport { revoked, late_us, ..LeaseReport::default() };
         report.failed = u64::try_from(failures).unwrap_or_default();
-        report.failed += self.settle_leases(connection, outcomes, (now_us, tries)).await?;
+        report.failed += self.record_lease_outcomes(connection, outcomes, (now_us, tries)).await?;
         Ok(report)
     }
 
@@ -201,7 +201,7 @@ impl Credentials {
         let session = match session.await {
             Ok(session) => session,
             Err(error) => {
-                outcomes.away = Some(error.details().unwrap_or_else(|| error.to_string()));
+                outcomes.unavailable = Some(error.details().unwrap_or_else(|| error.to_string()));
                 return outcomes;
             }
         };
@@ -224,7 +224,7 @@ impl Credentials {
                     outcomes.retries.push(LeaseRetry { id: lease.id, next_at_us, error });
                 }
                 Err(error) => {
-                    outcomes.away = Some(error.to_string());
+                    outcomes.unavailable = Some(error.to_string());
                     return outcomes;
                 }
             }
@@ -234,17 +234,17 @@ impl Credentials {
     }
 
     /// Records the results at one database. Returns the number of leases that were delayed because the database does not answer.
-    async fn settle_leases(
+    async fn record_lease_outcomes(
         &self,
         connection: &str,
         outcomes: Outcomes,
         (now_us, tries): (i64, i64),
     ) -> Result<u64, CredentialError> {
-        let Outcomes { done, retries, away } = outcomes;
+        let Outcomes { done, retries, unavailable } = outcomes;
         for retry in retries.iter().filter(|retry| retry.error.is_some()) {
             tracing::warn!(connection, lease = %retry.id, error = retry.error, "a lease could not be revoked at its database");
         }
-        if let Some(error) = &away {
+        if let Some(error) = &unavailable {
             tracing::warn!(connection, error, "leases cannot be revoked: the database does not answer");
         }
         let actor = Requester::actor(ACTOR);
@@ -256,8 +256,8 @@ impl Credentials {
             })
             .collect();
         let (connection, next_at_us) =
-            (connection.to_owned(), self.now_us().saturating_add(backoff_us(tries, AWAY_MAX_US)));
-        let failing = away.clone().or_else(|| retries.iter().find_map(|retry| retry.error.clone()));
+            (connection.to_owned(), self.now_us().saturating_add(backoff_us(tries, UNAVAILABLE_MAX_US)));
+        let failing = unavailable.clone().or_else(|| retries.iter().find_map(|retry| retry.error.clone()));
         // Only this attempt raises the alert, because later attempts would repeat it.
         let failed = failing.filter(|_| tries + 1 == ALERT_TRIES);
         let may_recover = done.iter().any(|lease| lease.tries >= ALERT_TRIES);
@@ -268,7 +268,7 @@ impl Credentials {
                 let events = events.into_iter().filter(|(id, _)| deleted.contains(id));
                 store::audit(tx, events.map(|(_, event)| event).collect()).await?;
                 retry_leases(tx, &retries).await?;
-                let delayed = match away {
+                let delayed = match unavailable {
                     Some(error) => {
                         delay_leases(tx, &connection, now_us, next_at_us, &shortened(&error)).await?
                     }
@@ -293,11 +293,11 @@ impl Credentials {
         }
         let now_us = self.now_us();
         let outcomes = self.end_roles(&lease.connection, vec![lease.clone()]).await;
-        if let Some(error) = outcomes.away {
+        if let Some(error) = outcomes.unavailable {
             return Err(CredentialError::Remote(error));
         }
         let ended = !outcomes.done.is_empty();
-        self.settle_leases(&lease.connection, outcomes, (now_us, lease.tries)).await?;
+        self.record_lease_outcomes(&lease.connection, outcomes, (now_us, lease.tries)).await?;
         Ok(ended)
     }
 }
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn attempts_are_repeated_after_a_second_and_then_twice_as_late() {
-        let seconds = |tries| backoff_us(tries, AWAY_MAX_US) / 1_000_000;
+        let seconds = |tries| backoff_us(tries, UNAVAILABLE_MAX_US) / 1_000_000;
         assert_eq!([0, 1, 2, 5, 6, 90].map(seconds), [1, 2, 4, 32, 60, 60]);
         assert_eq!(backoff_us(i64::MAX, RETRY_MAX_US), RETRY_MAX_US);
     }

@@ -32,7 +32,7 @@ pub(crate) enum RotateError {
 
 impl RotateError {
     /// Returns whether a retry within minutes may succeed.
-    pub(super) fn heals(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::ByHand => false,
             Self::Hook(_) | Self::Full | Self::Follower { .. } | Self::ReadOnly => true,

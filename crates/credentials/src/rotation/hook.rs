@@ -19,7 +19,7 @@ use super::sender::{HOOK_LIMIT, Hook};
 use crate::tables;
 use crate::tables::{
     HOOKS_MAX, HookCall, HookOutcome, HookRow, Requester, SEALED_HOOKS, delete_hook, put_hook,
-    rotation_policy_with_hook, settle_hook_calls,
+    record_hook_outcomes, rotation_policy_with_hook,
 };
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
@@ -46,7 +46,7 @@ const CALLS_WITHIN: Duration = HOOK_LIMIT;
 
 /// A hook without its secret, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ShownHook {
+pub struct HookInfo {
     /// Unique name of the hook.
     pub name: String,
     /// URL that receives the notifications.
@@ -63,18 +63,18 @@ pub struct ShownHook {
 
 /// Names of hooks that timed out in this round.
 #[derive(Clone, Default)]
-pub(super) struct Silent(Arc<Mutex<HashSet<String>>>);
+pub(super) struct TimedOutHooks(Arc<Mutex<HashSet<String>>>);
 
 /// Hooks by name with their revision and decrypted secret. A hook whose secret cannot be decrypted has no entry.
 #[derive(Default)]
 pub(super) struct Hooks {
     by_name: HashMap<String, Option<(Uuid, Hook)>>,
-    pub(super) silent: Silent,
+    pub(super) timed_out: TimedOutHooks,
 }
 
 impl Hooks {
-    pub(super) fn none(silent: &Silent) -> Self {
-        Self { by_name: HashMap::new(), silent: silent.clone() }
+    pub(super) fn none(timed_out: &TimedOutHooks) -> Self {
+        Self { by_name: HashMap::new(), timed_out: timed_out.clone() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,7 +82,7 @@ impl Hooks {
     }
 
     /// Returns the hook that must agree to a value, if the policy names one. Called before the value is generated.
-    pub(super) fn approving(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
+    pub(super) fn approval_hook(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
         let Some(name) = name else { return Ok(None) };
         let Some(Some(found)) = self.by_name.get(name) else {
             return Err(RotateError::Hook(format!(
@@ -98,7 +98,7 @@ impl Hooks {
 
     /// Returns an error if the hook has timed out in this round.
     fn check_not_timed_out(&self, name: &str) -> Result<(), String> {
-        match self.silent.0.lock().contains(name) {
+        match self.timed_out.0.lock().contains(name) {
             true => Err(format!("{name}: the hook timed out earlier in this rotation round")),
             false => Ok(()),
         }
@@ -140,7 +140,7 @@ fn context(id: &Uuid) -> Context<'_> {
 }
 
 fn require_full_access(requester: &Requester) -> Result<(), CredentialError> {
-    if requester.everything { Ok(()) } else { Err(CredentialError::Forbidden) }
+    if requester.full_access { Ok(()) } else { Err(CredentialError::Forbidden) }
 }
 
 impl Credentials {
@@ -149,7 +149,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] for an invalid hook, or when there are 1,000; [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn set_hook(&self, requester: &Requester, hook: Hook) -> Result<ShownHook, CredentialError> {
+    pub async fn set_hook(&self, requester: &Requester, hook: Hook) -> Result<HookInfo, CredentialError> {
         require_full_access(requester)?;
         hook.check()?;
         let id = Uuid::now_v7();
@@ -164,7 +164,7 @@ impl Credentials {
             set_at_us: self.now_us(),
             set_by: requester.actor.clone(),
         };
-        let shown = shown(&row);
+        let hook_info = hook_info(&row);
         let details = json!({ "url": row.url, "before": row.before, "after": row.after });
         let mut event = self.event(requester, "credential.hook", "", details);
         event.resource = format!("credential_hook/{}", row.name);
@@ -179,7 +179,7 @@ impl Credentials {
             .boxed()
         });
         if put.await? {
-            return Ok(shown);
+            return Ok(hook_info);
         }
         Err(CredentialError::bad(format!(
             "The limit of {HOOKS_MAX} hooks is reached. Remove one first: `bulla credential rotation hook remove`."
@@ -196,20 +196,20 @@ impl Credentials {
         let mut event = self.event(requester, "credential.hook_removed", "", json!({}));
         event.resource = format!("credential_hook/{name}");
         let name = name.to_owned();
-        let gone = self.store().write("credential_hook_delete", move |tx| {
+        let deleted = self.store().write("credential_hook_delete", move |tx| {
             async move {
                 if let Some(path) = rotation_policy_with_hook(tx, &name).await? {
                     return Ok(Err(path));
                 }
-                let gone = delete_hook(tx, &name).await?;
-                if gone {
+                let deleted = delete_hook(tx, &name).await?;
+                if deleted {
                     store::audit(tx, vec![event]).await?;
                 }
-                Ok(Ok(gone))
+                Ok(Ok(deleted))
             }
             .boxed()
         });
-        match gone.await? {
+        match deleted.await? {
             Ok(true) => Ok(()),
             Ok(false) => Err(CredentialError::NotFound),
             Err(path) => Err(CredentialError::bad(format!(
@@ -223,17 +223,17 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn hooks(&self, requester: &Requester) -> Result<Vec<ShownHook>, CredentialError> {
+    pub async fn hooks(&self, requester: &Requester) -> Result<Vec<HookInfo>, CredentialError> {
         require_full_access(requester)?;
-        Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(shown).collect())
+        Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(hook_info).collect())
     }
 
     /// Returns all hooks with decrypted secrets. Logs a secret that cannot be decrypted.
-    pub(super) async fn load_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
-        let mut hooks = Hooks::none(silent);
+    pub(super) async fn load_hooks(&self, timed_out: &TimedOutHooks) -> Result<Hooks, CredentialError> {
+        let mut hooks = Hooks::none(timed_out);
         for row in tables::Credentials::of(self.store()).hooks().await? {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
-            let secret = opened.ok().and_then(|octets| String::from_utf8(octets.to_vec()).ok());
+            let secret = opened.ok().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
             let Some(secret) = secret else {
                 tracing::error!(hook = row.name, "the secret of a hook cannot be decrypted; set it again");
                 hooks.by_name.insert(row.name, None);
@@ -296,7 +296,7 @@ impl Credentials {
             Err(_) => Err(format!("{}: no answer within {} s", hook.name, HOOK_LIMIT.as_secs())),
         };
         if answer.is_err() && began.elapsed() >= SLOW {
-            hooks.silent.0.lock().insert(hook.name.clone());
+            hooks.timed_out.0.lock().insert(hook.name.clone());
         }
         answer
     }
@@ -305,7 +305,7 @@ impl Credentials {
     /// failed gets no further call in this round.
     pub(super) async fn call_hooks(
         &self,
-        silent: &Silent,
+        timed_out: &TimedOutHooks,
         report: &mut RotationReport,
     ) -> Result<(), CredentialError> {
         let (began, mut failed) = (tokio::time::Instant::now(), HashSet::new());
@@ -318,18 +318,18 @@ impl Credentials {
             if due.is_empty() {
                 return Ok(());
             }
-            let outcomes = self.call_hooks_page(&due, silent).await?;
+            let outcomes = self.call_hooks_page(&due, timed_out).await?;
             for (call, outcome) in due.into_iter().zip(&outcomes) {
                 match outcome.next_at_us {
                     None => report.told += 1,
                     Some(_) => {
-                        report.untold += 1;
+                        report.undelivered += 1;
                         failed.insert(call.hook);
                     }
                 }
             }
             let settle = self.store().write("credential_hook_calls", move |tx| {
-                async move { settle_hook_calls(tx, &outcomes).await }.boxed()
+                async move { record_hook_outcomes(tx, &outcomes).await }.boxed()
             });
             settle.await?;
         }
@@ -340,9 +340,9 @@ impl Credentials {
     async fn call_hooks_page(
         &self,
         due: &[HookCall],
-        silent: &Silent,
+        timed_out: &TimedOutHooks,
     ) -> Result<Vec<HookOutcome>, CredentialError> {
-        let hooks = self.load_hooks(silent).await?;
+        let hooks = self.load_hooks(timed_out).await?;
         let calls: Vec<_> = due.iter().map(|call| self.call(&hooks, call)).collect();
         Ok(futures_util::stream::iter(calls).buffered(HOOK_AT_ONCE).collect().await)
     }
@@ -368,13 +368,13 @@ impl Credentials {
                 "a hook could not be notified of a rotation"
             );
         }
-        let again = || self.now_us().saturating_add(backoff_us(call.tries).min(RETRY_MAX_US));
-        HookOutcome { id: call.id, next_at_us: told.is_err().then(again) }
+        let retry_at_us = || self.now_us().saturating_add(backoff_us(call.tries).min(RETRY_MAX_US));
+        HookOutcome { id: call.id, next_at_us: told.is_err().then(retry_at_us) }
     }
 }
 
-fn shown(row: &HookRow) -> ShownHook {
-    ShownHook {
+fn hook_info(row: &HookRow) -> HookInfo {
+    HookInfo {
         name: row.name.clone(),
         url: row.url.clone(),
         before: row.before,

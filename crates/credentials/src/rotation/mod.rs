@@ -30,8 +30,8 @@ use crate::tables::{HookCall, PlannedNames, insert_hook_calls, plan_rotation_pol
 use crate::{CredentialError, Credentials};
 
 pub use crate::tables::{PlannedRotation, RotationPolicyRow};
-pub use hook::ShownHook;
-pub(crate) use plan::over;
+pub use hook::HookInfo;
+pub(crate) use plan::resolution_events;
 pub(crate) use policy::map_cursor_error;
 pub use policy::{
     BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy,
@@ -104,12 +104,12 @@ impl Credentials {
     }
 
     async fn run_leased_round(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
-        let silent = hook::Silent::default();
+        let timed_out = hook::TimedOutHooks::default();
         self.follow_events().await?;
         self.plan_policies().await?;
-        self.rotate_due(&silent, report).await?;
+        self.rotate_due(&timed_out, report).await?;
         self.follow_events().await?;
-        self.call_hooks(&silent, report).await
+        self.call_hooks(&timed_out, report).await
     }
 
     /// Renews the lease; returns when another node holds it.
@@ -132,7 +132,7 @@ impl Credentials {
     /// Plans rotations for written values, and queues hook notifications for rotated values.
     async fn follow_events(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
-            let place = self.store().outbox_place(DUTY).await?;
+            let place = self.store().outbox_position(DUTY).await?;
             let events = self.store().outbox_after(place, EVENTS).await?;
             let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
             let read: Vec<(i64, Event)> =
@@ -167,10 +167,10 @@ impl Credentials {
         }
         let names: Vec<String> = rotated.iter().map(|(name, _)| name.clone()).collect();
         let hooks = tables::Credentials::of(self.store()).hooks().await?;
-        let told = |hook: &str| hooks.iter().any(|known| known.name == hook && known.after);
+        let is_notified = |hook: &str| hooks.iter().any(|known| known.name == hook && known.after);
         let of = tables::Credentials::of(self.store()).rotation_hooks_of(&names).await?;
         let of: std::collections::HashMap<String, String> =
-            of.into_iter().filter(|(_, hook)| told(hook)).collect();
+            of.into_iter().filter(|(_, hook)| is_notified(hook)).collect();
         let call = |(name, call): (String, HookCall)| Some(HookCall { hook: of.get(&name)?.clone(), ..call });
         Ok(rotated.into_iter().filter_map(call).collect())
     }
@@ -184,8 +184,8 @@ impl Credentials {
             let now_us = self.now_us();
             let plan = self.store().write("credential_rotation_plan", move |tx| {
                 async move {
-                    let healed = plan_rotation_policy(tx, &policy, KINDS, NAMES).await?;
-                    store::emit(tx, over(&healed, now_us)).await
+                    let recovered = plan_rotation_policy(tx, &policy, KINDS, NAMES).await?;
+                    store::emit(tx, resolution_events(&recovered, now_us)).await
                 }
                 .boxed()
             });

@@ -4,14 +4,14 @@
 /// delay the others.
 pub(super) const PAGES: usize = 16;
 /// First delay after a failure, µs. It doubles with each failure.
-const AGAIN_US: i64 = 60_000_000;
+const RETRY_MIN_US: i64 = 60_000_000;
 /// Maximum delay after a failure, µs: a day.
-pub(super) const AGAIN_MAX_US: i64 = 86_400_000_000;
+pub(super) const RETRY_MAX_US: i64 = 86_400_000_000;
 
 /// Returns the delay after this many consecutive failures, µs.
 pub(super) fn backoff_us(failures: i64) -> i64 {
     let doubled = u32::try_from(failures.clamp(0, 20)).unwrap_or(20);
-    AGAIN_US.saturating_mul(1 << doubled).min(AGAIN_MAX_US)
+    RETRY_MIN_US.saturating_mul(1 << doubled).min(RETRY_MAX_US)
 }
 
 #[cfg(test)]

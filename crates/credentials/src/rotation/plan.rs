@@ -18,12 +18,12 @@ pub(super) async fn plan(
     planned: PlannedNames,
     at_us: i64,
 ) -> Result<(), StoreError> {
-    let healed = plan_rotations(tx, names, KINDS, planned).await?;
-    store::emit(tx, over(&healed, at_us)).await
+    let recovered = plan_rotations(tx, names, KINDS, planned).await?;
+    store::emit(tx, resolution_events(&recovered, at_us)).await
 }
 
 /// Returns the events that resolve the alerts about these names' failures.
-pub(crate) fn over(names: &[String], at_us: i64) -> Vec<NewEvent> {
+pub(crate) fn resolution_events(names: &[String], at_us: i64) -> Vec<NewEvent> {
     let event = |name: &String| {
         let body = CredentialName { name: name.clone() };
         store::new_event(at_us, subject_of(name), &events::Event::CredentialRotationRecovered(body))

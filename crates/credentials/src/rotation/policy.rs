@@ -42,15 +42,15 @@ pub struct RotationPolicy {
 
 impl RotationPolicy {
     fn checked(mut self) -> Result<Self, CredentialError> {
-        let within = |what: &str, given: Option<u32>, least: u32| match given {
+        let check_period = |what: &str, given: Option<u32>, least: u32| match given {
             Some(seconds) if !(least..=ROTATE_PERIOD_MAX_S).contains(&seconds) => Err(CredentialError::bad(
                 format!("{what} is {seconds} s; it must be between {least} and {ROTATE_PERIOD_MAX_S} s."),
             )),
             _ => Ok(()),
         };
-        within("every", self.every_s, ROTATE_EVERY_MIN_S)?;
-        within("before_expiry", self.before_expiry_s, ROTATE_EVERY_MIN_S)?;
-        within("overlap", self.overlap_s, OVERLAP_MIN_S)?;
+        check_period("every", self.every_s, ROTATE_EVERY_MIN_S)?;
+        check_period("before_expiry", self.before_expiry_s, ROTATE_EVERY_MIN_S)?;
+        check_period("overlap", self.overlap_s, OVERLAP_MIN_S)?;
         if self.before_expiry_percent.is_some_and(|part| !(1..=90).contains(&part)) {
             return Err(CredentialError::bad("before_expiry must be between 1 % and 90 % of the lifetime."));
         }
@@ -91,16 +91,16 @@ impl Credentials {
             path: path.as_str().to_owned(),
             path_key: path.key().to_owned(),
             every_s: policy.every_s.map(i64::from),
-            before_s: policy.before_expiry_s.map(i64::from),
-            before_percent: policy.before_expiry_percent.map(i64::from),
+            before_expiry_s: policy.before_expiry_s.map(i64::from),
+            before_expiry_percent: policy.before_expiry_percent.map(i64::from),
             overlap_s: policy.overlap_s.unwrap_or(OVERLAP_S).into(),
             hook: policy.hook,
             set_at_us: self.now_us(),
             set_by: requester.actor.clone(),
         };
         let details = json!({
-            "every_s": placed.every_s, "before_expiry_s": placed.before_s,
-            "before_expiry_percent": placed.before_percent, "overlap_s": placed.overlap_s, "hook": placed.hook,
+            "every_s": placed.every_s, "before_expiry_s": placed.before_expiry_s,
+            "before_expiry_percent": placed.before_expiry_percent, "overlap_s": placed.overlap_s, "hook": placed.hook,
         });
         let (event, row) =
             (self.policy_event(requester, "credential.rotation_policy", path, details), placed.clone());

@@ -12,7 +12,7 @@ pub struct RotationReport {
     /// Hook calls that were acknowledged.
     pub told: u64,
     /// Hook calls that failed.
-    pub untold: u64,
+    pub undelivered: u64,
     /// Time since the oldest pending rotation became due, s, in the last round.
     pub behind_s: i64,
     /// Rounds that ended early because the database was unavailable.
@@ -25,7 +25,7 @@ impl RotationReport {
         self.steps += round.steps;
         self.failed += round.failed;
         self.told += round.told;
-        self.untold += round.untold;
+        self.undelivered += round.undelivered;
         self.behind_s = round.behind_s;
         self.broken += round.broken;
     }

@@ -8,8 +8,8 @@ use store::NewEvent;
 use uuid::Uuid;
 
 use super::error::RotateError;
-use super::hook::{Hooks, Silent};
-use super::pace::{AGAIN_MAX_US, PAGES, backoff_us};
+use super::hook::{Hooks, TimedOutHooks};
+use super::pace::{PAGES, RETRY_MAX_US, backoff_us};
 use super::plan::{ROTATOR, plan, subject_of};
 use super::report::RotationReport;
 use super::step::{self, RotationAction, TransitionalFlag};
@@ -27,9 +27,9 @@ const DUE: usize = 32;
 /// Maximum concurrent rotations in a page.
 const AT_ONCE: usize = 4;
 /// Maximum certificates below a CA that one round regenerates. The next round continues.
-const FOLLOWERS: usize = 256;
+const CHILDREN_MAX: usize = 256;
 /// Certificates below a CA in one page.
-const FOLLOWERS_PAGE: usize = 64;
+const CHILDREN_PAGE: usize = 64;
 /// Maximum levels of CAs below a rotated CA.
 const DEPTH_MAX: usize = 16;
 /// Maximum characters of a stored reason.
@@ -55,7 +55,7 @@ fn rotator_requester() -> Requester {
 impl Credentials {
     pub(super) async fn rotate_due(
         &self,
-        silent: &Silent,
+        timed_out: &TimedOutHooks,
         report: &mut RotationReport,
     ) -> Result<(), CredentialError> {
         for page in 0..PAGES {
@@ -73,12 +73,14 @@ impl Credentials {
             // Names whose version has changed are planned again for the new version, whether or not its event has arrived.
             let (due, stale): (Vec<_>, Vec<_>) =
                 due.into_iter().partition(|one| one.current == Some(one.version));
-            let again: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
-            let went = self.rotate_page(due, silent).await?;
-            report.rotated +=
-                went.iter().filter(|went| matches!(went, RotationOutcome::Rotated)).count() as u64;
+            let stale_names: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
+            let page_outcomes = self.rotate_page(due, timed_out).await?;
+            report.rotated += page_outcomes
+                .iter()
+                .filter(|page_outcomes| matches!(page_outcomes, RotationOutcome::Rotated))
+                .count() as u64;
             let (mut steps, mut failed) = (Vec::new(), Vec::new());
-            for one in went {
+            for one in page_outcomes {
                 match one {
                     RotationOutcome::Step(step) => steps.push(step),
                     RotationOutcome::Failed(failure) => failed.push(failure),
@@ -87,47 +89,47 @@ impl Credentials {
             }
             report.steps += steps.len() as u64;
             report.failed += failed.len() as u64;
-            self.note(again, steps, failed).await?;
+            self.record(stale_names, steps, failed).await?;
         }
         Ok(())
     }
 
     /// Stores the results of a page of due names in one transaction.
-    async fn note(
+    async fn record(
         &self,
-        again: Vec<String>,
+        stale_names: Vec<String>,
         steps: Vec<RotationStep>,
         failed: Vec<RotationFailure>,
     ) -> Result<(), CredentialError> {
         let now_us = self.now_us();
-        let note = self.store().write("credential_rotations_note", move |tx| {
+        let record = self.store().write("credential_rotations_note", move |tx| {
             async move {
-                plan(tx, &again, PlannedNames::Changed, now_us).await?;
+                plan(tx, &stale_names, PlannedNames::Changed, now_us).await?;
                 step_rotations(tx, &steps).await?;
                 // A CA whose replacement is complete is planned for its new certificate.
                 let ended = steps.iter().filter(|step| step.step == ChangeStep::None);
                 let ended: Vec<String> = ended.map(|step| step.name_key.clone()).collect();
                 plan(tx, &ended, PlannedNames::All, now_us).await?;
                 let first = fail_rotations(tx, &failed).await?;
-                let told = failed.iter().filter(|failure| first.contains(&failure.name_key));
-                store::emit(tx, told.map(|failure| failure_event(failure, now_us)).collect()).await
+                let notified = failed.iter().filter(|failure| first.contains(&failure.name_key));
+                store::emit(tx, notified.map(|failure| failure_event(failure, now_us)).collect()).await
             }
             .boxed()
         });
-        Ok(note.await?)
+        Ok(record.await?)
     }
 
     async fn rotate_page(
         &self,
         due: Vec<DueRotation>,
-        silent: &Silent,
+        timed_out: &TimedOutHooks,
     ) -> Result<Vec<RotationOutcome>, CredentialError> {
         if due.is_empty() {
             return Ok(Vec::new());
         }
         let hooks = match due.iter().any(|one| one.hook.is_some()) {
-            true => self.load_hooks(silent).await?,
-            false => Hooks::none(silent),
+            true => self.load_hooks(timed_out).await?,
+            false => Hooks::none(timed_out),
         };
         let names: Vec<String> = due.iter().map(|one| one.name_key.clone()).collect();
         let mut versions = self.current_versions_by_name(&names).await?;
@@ -169,7 +171,7 @@ impl Credentials {
             Err(error) => Err(error.into()),
         };
         match outcome {
-            Ok(went) => went,
+            Ok(page_outcomes) => page_outcomes,
             Err(
                 RotateError::ReadOnly
                 | RotateError::Other(CredentialError::Changed | CredentialError::NotFound),
@@ -180,7 +182,7 @@ impl Credentials {
                 {
                     tracing::error!(name = due.name_key, details, "a credential could not be rotated");
                 }
-                let wait = if error.heals() { backoff_us(due.failures) } else { AGAIN_MAX_US };
+                let wait = if error.is_transient() { backoff_us(due.failures) } else { RETRY_MAX_US };
                 RotationOutcome::Failed(RotationFailure {
                     name_key: due.name_key.clone(),
                     version: due.version,
@@ -200,7 +202,7 @@ impl Credentials {
         let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
             // The name expired or its versions were deleted. It stays planned, in case a version is restored.
-            let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
+            let due_at_us = self.now_us().saturating_add(RETRY_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
             return Ok(RotationOutcome::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
@@ -229,13 +231,13 @@ impl Credentials {
     /// Rotates a value, after its hook has agreed.
     async fn rotated(
         &self,
-        there: Version,
+        existing: Version,
         changes: &Changes,
         hook: Option<&String>,
         hooks: &Hooks,
     ) -> Result<Version, RotateError> {
-        let (requester, asked) = (rotator_requester(), hooks.approving(hook)?);
-        let draft = self.draft_regeneration(&requester, there, None, changes).await?;
+        let (requester, asked) = (rotator_requester(), hooks.approval_hook(hook)?);
+        let draft = self.draft_regeneration(&requester, existing, None, changes).await?;
         if let Some(asked) = asked {
             self.request_hook_approval(hooks, asked, &draft).await?;
         }
@@ -293,7 +295,7 @@ impl Credentials {
             RotationAction::Follow => {
                 // The process may have crashed after the flag was moved and before the children were updated.
                 self.update_children(&requester, &name).await?;
-                if self.follow(&name, hooks).await? {
+                if self.regenerate_children(&name, hooks).await? {
                     return Ok(next_step(newest_id, ChangeStep::Followed, left_us));
                 }
                 Ok(next_step(newest_id, ChangeStep::Signs, 0))
@@ -318,17 +320,17 @@ impl Credentials {
     }
 
     /// Regenerates the certificates below the CA `root` that its active version did not sign. Then does the same for each CA below,
-    /// level by level. Returns false once at least [`FOLLOWERS`] certificates are regenerated. The next round continues, because
+    /// level by level. Returns false once at least [`CHILDREN_MAX`] certificates are regenerated. The next round continues, because
     /// certificates that are already regenerated are skipped.
-    async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
+    async fn regenerate_children(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
         let mut level = vec![root.clone()];
-        let mut left = FOLLOWERS;
+        let mut left = CHILDREN_MAX;
         for _ in 0..DEPTH_MAX {
             let mut below = Vec::new();
             for authority in &level {
                 let (active, _) = self.ca_versions(&rotator_requester(), authority).await?;
                 let names = self.signed_by(authority).await?;
-                for page in names.chunks(FOLLOWERS_PAGE) {
+                for page in names.chunks(CHILDREN_PAGE) {
                     if self.is_read_only() {
                         return Err(RotateError::ReadOnly);
                     }
@@ -357,17 +359,17 @@ impl Credentials {
         below: &mut Vec<Name>,
     ) -> Result<usize, RotateError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
-        let told: HashMap<String, String> = tables::Credentials::of(self.store())
+        let notified: HashMap<String, String> = tables::Credentials::of(self.store())
             .rotation_hooks_of(&keys)
             .await
             .map_err(CredentialError::from)?
             .into_iter()
             .collect();
         let opened;
-        let hooks = if told.is_empty() || !hooks.is_empty() {
+        let hooks = if notified.is_empty() || !hooks.is_empty() {
             hooks
         } else {
-            opened = self.load_hooks(&hooks.silent).await?;
+            opened = self.load_hooks(&hooks.timed_out).await?;
             &opened
         };
         let mut behind = Vec::new();
@@ -387,7 +389,7 @@ impl Credentials {
         let work: Vec<_> = behind
             .into_iter()
             .map(|(key, newest)| {
-                let hook = told.get(&key);
+                let hook = notified.get(&key);
                 async move {
                     let (name, id) = (newest.name.clone(), newest.id);
                     let changes = Changes { expected: Some(id), ..Changes::default() };

@@ -73,7 +73,7 @@ pub struct AccessChangeRow {
 
 /// Actors with a permission for one of the paths ?1, and holders of one of the roles ?4, which have full access. A holder has the
 /// role by assignment, or by a group of the login. Actors of tokens have the prefix ?8.
-const WHO: BulkStatement = db::bulk! {
+const ACCESS: BulkStatement = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (
 SELECT p.actor AS actor, p.uuid AS id, p.path AS path, p.created_at AS since, p.changed_at AS changed,
@@ -99,7 +99,7 @@ ORDER BY a.actor{| COLLATE \"C\"}, a.place{| COLLATE \"C\"} LIMIT ?7"
 
 /// Actors with access to one of two names, but not to the other. Roles give access to both. ?1 and ?2: the paths that match each
 /// name.
-const DIFFER: BulkStatement = db::bulk! {
+const ACCESS_DIFFERENCE: BulkStatement = db::bulk! {
     "-- credential_access_difference
 SELECT d.actor, d.here, d.there FROM (
 SELECT p.actor AS actor, min(CASE WHEN p.path_key {among ?1 text} THEN p.path END) AS here, min(CASE WHEN p.path_key {among ?2 text} THEN p.path END) AS there
@@ -108,7 +108,7 @@ WHERE (d.here IS NULL) <> (d.there IS NULL) AND d.actor > ?4 ORDER BY d.actor LI
 };
 
 /// Changes of permissions that match a name, oldest first, each with the previous state.
-const SINCE: BulkStatement = db::bulk! {
+const ACCESS_SINCE: BulkStatement = db::bulk! {
     "-- credential_access_since
 SELECT e.at, e.actor, e.action, e.details,
        (SELECT b.details FROM audit_events b WHERE b.resource = e.resource AND (b.at, b.shard, b.sequence) < (e.at, e.shard, e.sequence)
@@ -121,10 +121,11 @@ AND (e.at, e.shard, e.sequence) > (?2, ?3, ?4) AND lower({json_extract(e.details
 ORDER BY e.at, e.shard, e.sequence LIMIT ?5"
 };
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[], &[&WHO, &DIFFER, &SINCE]);
+pub(crate) const MODULE_STATEMENTS: ModuleStatements =
+    ModuleStatements::of(&[], &[&ACCESS, &ACCESS_DIFFERENCE, &ACCESS_SINCE]);
 
 /// Returns the paths of permissions that match a name or path (lower case).
-fn reaching(path_key: &str) -> Value {
+fn matching_paths(path_key: &str) -> Value {
     let keys: Vec<String> = paths_above(path_key).collect();
     list(&keys)
 }
@@ -145,13 +146,14 @@ impl Credentials<'_> {
     ) -> Result<Page<AccessRow>, StoreError> {
         const LISTING: &str = "credential-access";
         let start = key_or(after, LISTING, &[Value::Text(String::new()), Value::Text(String::new())])?;
-        let (limit, ask) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let roles = serde_json::Value::from(roles).to_string();
-        let mut parameters = vec![reaching(path_key), (operation as i32).into(), now_us.into(), roles.into()];
+        let mut parameters =
+            vec![matching_paths(path_key), (operation as i32).into(), now_us.into(), roles.into()];
         parameters.extend(start);
-        let mut parameters = with_limit(parameters, ask);
+        let mut parameters = with_limit(parameters, fetch_limit);
         parameters.push(tokens.into());
-        let rows = self.0.rows(Cost::Walk, WHO.of(self.0), parameters).await?;
+        let rows = self.0.rows(Cost::Walk, ACCESS.of(self.0), parameters).await?;
         page(rows, limit, LISTING, access_row)
     }
 
@@ -169,10 +171,13 @@ impl Credentials<'_> {
     ) -> Result<Page<AccessDifference>, StoreError> {
         const LISTING: &str = "credential-access-difference";
         let start = key_or(after, LISTING, &[Value::Text(String::new())])?;
-        let (limit, ask) = limit_of(limit);
-        let mut parameters = vec![reaching(here), reaching(there), (operation as i32).into()];
+        let (limit, fetch_limit) = limit_of(limit);
+        let mut parameters = vec![matching_paths(here), matching_paths(there), (operation as i32).into()];
         parameters.extend(start);
-        let rows = self.0.rows(Cost::Walk, DIFFER.of(self.0), with_limit(parameters, ask)).await?;
+        let rows = self
+            .0
+            .rows(Cost::Walk, ACCESS_DIFFERENCE.of(self.0), with_limit(parameters, fetch_limit))
+            .await?;
         page(rows, limit, LISTING, |mut row| {
             let actor = row.text()?;
             let key = vec![Value::Text(actor.clone())];
@@ -195,10 +200,11 @@ impl Credentials<'_> {
         const LISTING: &str = "credential-access-since";
         let first = [Value::Int(since_us), Value::Int(-1), Value::Int(-1)];
         let start = key_or(after, LISTING, &first)?;
-        let (limit, ask) = limit_of(limit);
-        let mut parameters = vec![reaching(path_key)];
+        let (limit, fetch_limit) = limit_of(limit);
+        let mut parameters = vec![matching_paths(path_key)];
         parameters.extend(start);
-        let rows = self.0.rows(Cost::Walk, SINCE.of(self.0), with_limit(parameters, ask)).await?;
+        let rows =
+            self.0.rows(Cost::Walk, ACCESS_SINCE.of(self.0), with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, LISTING, |mut row| {
             let change = AccessChangeRow {
                 at_us: row.int()?,

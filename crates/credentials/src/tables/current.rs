@@ -117,11 +117,11 @@ impl Credentials<'_> {
         self,
         requester: &Requester,
         name: &str,
-        most: usize,
+        limit: usize,
         now_us: i64,
     ) -> Result<i64, StoreError> {
         let [everything, actor] = requester.name_access_parameters(name);
-        let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
+        let parameters = vec![name.into(), everything, actor, count(limit), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS_BYTES, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())
     }

@@ -120,7 +120,7 @@ const ONE: &str = concat!(
     " FROM credential_connections WHERE name = ?1"
 );
 /// Locks the connection: no lease is inserted until the transaction ends.
-const HOLD: BulkStatement = db::bulk! {
+const LOCK_CONNECTION: BulkStatement = db::bulk! {
     concat!(
         "-- credential_connection_hold\nSELECT ",
         connection_columns!(),
@@ -163,7 +163,7 @@ const ROLES: &str = concat!(
     " AND c.name_key > ?3 ORDER BY c.name_key LIMIT ?4"
 );
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[
         DELETE,
         ONE,
@@ -179,7 +179,7 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     ],
     sqlite: &[],
     postgres: &[],
-    bulks: &[&PUT, &HOLD, &PUT_ROLE, &SEALED_CONNECTIONS.replace],
+    bulks: &[&PUT, &LOCK_CONNECTION, &PUT_ROLE, &SEALED_CONNECTIONS.replace],
     composed: Vec::new,
 };
 
@@ -212,8 +212,8 @@ pub async fn put_connection(tx: &mut Tx, row: &ConnectionRow) -> Result<bool, St
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn hold_connection(tx: &mut Tx, name: &str) -> Result<Option<ConnectionRow>, StoreError> {
-    let text = tx.text_of(&HOLD);
+pub async fn lock_connection(tx: &mut Tx, name: &str) -> Result<Option<ConnectionRow>, StoreError> {
+    let text = tx.text_of(&LOCK_CONNECTION);
     tx.row(text, vec![name.into()]).await?.map(connection_row).transpose()
 }
 
@@ -328,8 +328,8 @@ impl Credentials<'_> {
         const LISTING: &str = "credential-roles";
         let mut parameters = requester.listing_parameters().to_vec();
         parameters.extend(key_or(after, LISTING, &[Value::Text(String::new())])?);
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, ROLES, with_limit(parameters, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ROLES, with_limit(parameters, fetch_limit)).await?;
         let mut page = page(rows, limit, LISTING, |mut row| {
             let role = role_row(&mut row)?;
             Ok((role, vec![row.text()?.into()]))

@@ -108,16 +108,16 @@ const SETTLED: BulkStatement = db::bulk! { (id bigint)
     "-- credential_hook_calls_told
 DELETE FROM credential_hook_calls WHERE id = {any id}"
 };
-const AGAIN: BulkStatement = db::bulk! { (id bigint, next_at bigint)
+const RETRY: BulkStatement = db::bulk! { (id bigint, next_at bigint)
     "-- credential_hook_calls_again
 UPDATE credential_hook_calls SET tries = tries + 1, next_at = :next_at WHERE id = :id"
 };
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[DELETE, DELETE_CALLS, ALL, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
     sqlite: &[],
     postgres: &[],
-    bulks: &[&PUT, &DUE, &CALLS, &SETTLED, &AGAIN, &SEALED_HOOKS.replace],
+    bulks: &[&PUT, &DUE, &CALLS, &SETTLED, &RETRY, &SEALED_HOOKS.replace],
     composed: Vec::new,
 };
 
@@ -174,15 +174,15 @@ pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), St
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
-    let told = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
-    tx.bulk(&SETTLED, vec![Column::Int(told.map(|outcome| outcome.id).collect())]).await?;
-    let again = || outcomes.iter().filter_map(|outcome| Some((outcome.id, outcome.next_at_us?)));
+pub async fn record_hook_outcomes(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
+    let delivered = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
+    tx.bulk(&SETTLED, vec![Column::Int(delivered.map(|outcome| outcome.id).collect())]).await?;
+    let retries = || outcomes.iter().filter_map(|outcome| Some((outcome.id, outcome.next_at_us?)));
     let columns = vec![
-        Column::Int(again().map(|(id, _)| id).collect()),
-        Column::Int(again().map(|(_, at)| at).collect()),
+        Column::Int(retries().map(|(id, _)| id).collect()),
+        Column::Int(retries().map(|(_, at)| at).collect()),
     ];
-    tx.bulk(&AGAIN, columns).await.map(drop)
+    tx.bulk(&RETRY, columns).await.map(drop)
 }
 
 impl Credentials<'_> {
@@ -207,12 +207,12 @@ impl Credentials<'_> {
         self.0.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
     }
 
-    /// Returns at most `most` due hook notifications: at most 8 for each hook, the oldest ones.
+    /// Returns at most `limit` due hook notifications: at most 8 for each hook, the oldest ones.
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn hook_calls_due(self, now_us: i64, most: usize) -> Result<Vec<HookCall>, StoreError> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+    pub async fn hook_calls_due(self, now_us: i64, limit: usize) -> Result<Vec<HookCall>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let call = |mut row: Row| {
             Ok(HookCall {
                 id: row.int()?,
@@ -224,7 +224,7 @@ impl Credentials<'_> {
                 tries: row.int()?,
             })
         };
-        let parameters = vec![now_us.into(), most.into(), CALLS_OF_ONE.into()];
+        let parameters = vec![now_us.into(), limit.into(), CALLS_OF_ONE.into()];
         self.0.rows(Cost::Point, DUE.of(self.0), parameters).await?.into_iter().map(call).collect()
     }
 }

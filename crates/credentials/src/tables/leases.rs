@@ -190,12 +190,12 @@ const RETRY: BulkStatement = db::bulk! { (id uuid, next_at bigint, failed bigint
 UPDATE credential_leases SET next_at = :next_at, tries = tries + :failed, error = :error WHERE uuid = :id"
 };
 /// All due leases of a connection that does not answer.
-const AWAY: &str = "-- credential_leases_away
+const DELETED_BEFORE: &str = "-- credential_leases_away
 UPDATE credential_leases SET next_at = ?3, tries = tries + 1, error = ?4 WHERE connection = ?1 AND next_at <= ?2";
 const ANY_FAILED: &str = "-- credential_leases_any_failed
 SELECT 1 FROM credential_leases WHERE connection = ?1 AND tries >= ?2 LIMIT 1";
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[
         ACTIVATE,
         FORGET,
@@ -213,7 +213,7 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
         ENDED,
         DUE_CONNECTIONS,
         DUE,
-        AWAY,
+        DELETED_BEFORE,
         ANY_FAILED,
     ],
     sqlite: &[],
@@ -379,7 +379,7 @@ pub async fn delay_leases(
     next_at_us: i64,
     error: &str,
 ) -> Result<u64, StoreError> {
-    tx.execute(AWAY, vec![connection.into(), now_us.into(), next_at_us.into(), error.into()]).await
+    tx.execute(DELETED_BEFORE, vec![connection.into(), now_us.into(), next_at_us.into(), error.into()]).await
 }
 
 /// Returns whether a connection has a lease with at least `tries` failed attempts.
@@ -415,8 +415,8 @@ impl Credentials<'_> {
         let mut parameters = key_or(after, LISTING, &first)?;
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, ALL, with_limit(parameters, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ALL, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, LISTING, |row| {
             let lease = lease_row(row)?;
             let key = vec![lease.name_key.as_str().into(), lease.id.into()];
@@ -437,8 +437,8 @@ impl Credentials<'_> {
         const LISTING: &str = "credential-leases-own";
         let mut parameters = vec![Value::from(actor)];
         parameters.extend(key_or(after, LISTING, &[Value::from(Uuid::nil())])?);
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, OWN, with_limit(parameters, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, OWN, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, LISTING, |row| {
             let lease = lease_row(row)?;
             let key = vec![lease.id.into()];
@@ -473,7 +473,7 @@ impl Credentials<'_> {
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// Returns due leases of a connection that are to be revoked, at most `most`.
+    /// Returns due leases of a connection that are to be revoked, at most `limit`.
     ///
     /// # Errors
     /// Errors of the database.
@@ -481,10 +481,10 @@ impl Credentials<'_> {
         self,
         connection: &str,
         now_us: i64,
-        most: i64,
+        limit: i64,
     ) -> Result<Vec<LeaseRow>, StoreError> {
         let state = LeaseState::Revoking.name();
-        let parameters = vec![connection.into(), now_us.into(), state.into(), most.into()];
+        let parameters = vec![connection.into(), now_us.into(), state.into(), limit.into()];
         self.0.rows(Cost::Point, DUE, parameters).await?.into_iter().map(lease_row).collect()
     }
 }

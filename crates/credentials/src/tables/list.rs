@@ -10,8 +10,8 @@ pub(super) fn list(texts: &[String]) -> Value {
 }
 
 /// Converts a count to a statement parameter.
-pub(super) fn count(most: usize) -> Value {
-    i64::try_from(most).unwrap_or(i64::MAX).into()
+pub(super) fn count(limit: usize) -> Value {
+    i64::try_from(limit).unwrap_or(i64::MAX).into()
 }
 
 /// Returns the rows of a listing that the caller's limits permit.

@@ -4,9 +4,9 @@
 //! on, and the check costs no round trip.
 
 mod access;
-mod away;
 mod current;
 mod databases;
+mod deletion;
 mod found;
 mod handle;
 mod hooks;
@@ -36,20 +36,20 @@ use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessSource};
-pub use away::{
-    DeletedCredential, ExpiredVersions, OldVersionScan, VersionsChange, change_credential_versions,
-    destroy_expired_versions, restore_credential,
-};
 pub use current::{NAMES_UNBOUNDED, SEALED_BYTES_MAX};
 pub use databases::{
     CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ConnectionUsers, ROLES_MAX, RoleRow,
-    SEALED_CONNECTIONS, connection_use, delete_connection, delete_role, hold_connection, put_connection,
+    SEALED_CONNECTIONS, connection_use, delete_connection, delete_role, lock_connection, put_connection,
     put_role,
+};
+pub use deletion::{
+    DeletedCredential, ExpiredVersions, OldVersionScan, VersionsChange, change_credential_versions,
+    destroy_expired_versions, restore_credential,
 };
 pub use found::FoundCredential;
 pub use hooks::{
     HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
-    settle_hook_calls,
+    record_hook_outcomes,
 };
 pub use leases::{
     LEASES_AT_ONCE, LEASES_OF_ONE_MAX, LeaseRetry, LeaseRow, LeaseSelection, LeaseState, activate_lease,
@@ -71,16 +71,16 @@ pub use search::SearchLimits;
 pub use version::CredentialRow;
 pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 pub use write::{
-    NewCredentialVersion, Put, delete_credential, delete_credential_version, hold_credential_metadata,
+    NewCredentialVersion, Put, delete_credential, delete_credential_version, lock_credential_metadata,
     put_credential_versions, set_credential_metadata, set_transitional_version,
 };
 
-pub(crate) use access::SENDS as ACCESS_SENDS;
-pub(crate) use databases::SENDS as DATABASE_SENDS;
-pub(crate) use hooks::SENDS as HOOK_SENDS;
-pub(crate) use leases::SENDS as LEASE_SENDS;
-pub(crate) use rotation::SENDS as ROTATION_SENDS;
-pub(crate) use wraps::SENDS as WRAP_SENDS;
+pub(crate) use access::MODULE_STATEMENTS as ACCESS_STATEMENTS;
+pub(crate) use databases::MODULE_STATEMENTS as DATABASE_STATEMENTS;
+pub(crate) use hooks::MODULE_STATEMENTS as HOOK_STATEMENTS;
+pub(crate) use leases::MODULE_STATEMENTS as LEASE_STATEMENTS;
+pub(crate) use rotation::MODULE_STATEMENTS as ROTATION_STATEMENTS;
+pub(crate) use wraps::MODULE_STATEMENTS as WRAP_STATEMENTS;
 
 /// Maximum names that are scanned for the children of a path when the caller is limited to some names.
 const CHILDREN_READ_MAX: usize = 10_000;
@@ -211,7 +211,7 @@ SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name
 
 /// Names in a range whose newest certificate expires by the time ?5; 0 disables this filter. The range begins at ?1 and ends
 /// before ?2.
-const UNDER: &str = concat!(
+const NAMES_IN_RANGE: &str = concat!(
     "-- credentials_under
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
 WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
@@ -272,14 +272,14 @@ const SIGNED: BulkStatement = db::bulk! {
 const LAST_CERTIFICATE: &str = "-- credential_certificates_last
 SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND id > ?1 ORDER BY id LIMIT ?2) AS m";
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[
         VERSIONS,
         current::VERSIONS_BYTES,
         VERSION,
         NAME_OF,
         FOUND,
-        UNDER,
+        NAMES_IN_RANGE,
         search::LIKE,
         LISTED,
         NUMBERED,
@@ -296,14 +296,14 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
         write::TRANSITION,
         write::METADATA,
         write::NOTED,
-        write::SET_ASIDE,
-        away::DELETED,
-        away::DELETED_NAMED,
-        away::ENDED_NAMES,
-        away::ENDED_NAMED,
-        away::RESTORE,
-        away::ENDED,
-        away::OLD,
+        write::SOFT_DELETE,
+        deletion::DELETED,
+        deletion::DELETED_NAMED,
+        deletion::ENDED_NAMES,
+        deletion::ENDED_NAMED,
+        deletion::RESTORE,
+        deletion::ENDED,
+        deletion::OLD,
         permissions::INSERT,
         permissions::UPDATE,
         permissions::DELETE,
@@ -326,8 +326,8 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
         &NEWEST,
         &SIGNED,
         &CHILDREN,
-        &away::AWAY,
-        &away::DELETE_SOME_VERSIONS,
+        &deletion::DELETED_BEFORE,
+        &deletion::DELETE_SOME_VERSIONS,
         &permissions::READERS,
         &SEALED_CREDENTIALS.replace,
         &write::NAMES,
@@ -335,14 +335,14 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
         &write::VERSIONS,
         &write::SETTLE,
         &write::PRUNE,
-        &away::LOCK,
-        &away::DELETE_ENDED,
-        &away::DELETE_OLD,
-        &away::DELETE_EMPTY,
-        &away::END,
-        &away::END_OLDER,
-        &away::TAKE_BACK,
-        &away::DELETE_NUMBERED,
+        &deletion::LOCK,
+        &deletion::DELETE_ENDED,
+        &deletion::DELETE_OLD,
+        &deletion::DELETE_EMPTY,
+        &deletion::END,
+        &deletion::END_OLDER,
+        &deletion::RESTORE_VERSIONS,
+        &deletion::DELETE_NUMBERED,
     ],
     composed: Vec::new,
 };
@@ -366,11 +366,11 @@ impl Credentials<'_> {
         self,
         requester: &Requester,
         name: &str,
-        most: usize,
+        limit: usize,
         now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
         let [everything, actor] = requester.name_access_parameters(name);
-        let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
+        let parameters = vec![name.into(), everything, actor, count(limit), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
     }
@@ -383,10 +383,11 @@ impl Credentials<'_> {
         self,
         requester: &Requester,
         name: &str,
-        most: usize,
+        limit: usize,
     ) -> Result<ListedVersions, StoreError> {
         let [everything, actor] = requester.name_access_parameters(name);
-        let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
+        let rows =
+            self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(limit)]).await?;
         let mut listed = ListedVersions::default();
         for mut row in rows {
             (listed.created_at_us, listed.last_number) = (row.int()?, row.number()?);
@@ -467,27 +468,27 @@ impl Credentials<'_> {
     }
 
     /// Returns names (lower case) in the range from `from` to before `before` that the caller may read, sorted by name, at most
-    /// `most`. With `ends_by_us`, only names whose newest certificate expires by that time.
+    /// `limit`. With `ends_by_us`, only names whose newest certificate expires by that time.
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn under(
+    pub async fn names_in_range(
         self,
         requester: &Requester,
         (from, before): (&str, &str),
         ends_by_us: Option<i64>,
-        most: usize,
+        limit: usize,
         now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let [everything, actor] = requester.listing_parameters();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters =
-            vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
-        let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
+            vec![from.into(), before.into(), everything, actor, ends, count(limit), now_us.into()];
+        let rows = self.0.rows(Cost::Walk, NAMES_IN_RANGE, parameters).await?;
         listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
 
-    /// Returns the children of a path (lower case, with its slash at the end), sorted and as first written, at most `most`. A child
+    /// Returns the children of a path (lower case, with its slash at the end), sorted and as first written, at most `limit`. A child
     /// is `name` for a credential, and `name/` for a path with children. Leaves out children below which the caller may read
     /// nothing.
     ///
@@ -497,22 +498,23 @@ impl Credentials<'_> {
         self,
         requester: &Requester,
         path: &str,
-        most: usize,
+        limit: usize,
         now_us: i64,
     ) -> Result<Vec<String>, StoreError> {
         let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
         if requester.is_restricted() {
-            let found = self.under(requester, (path, &before), None, CHILDREN_READ_MAX, now_us).await?;
+            let found =
+                self.names_in_range(requester, (path, &before), None, CHILDREN_READ_MAX, now_us).await?;
             let child = |found: FoundCredential| {
                 let rest = found.name.get(path.len()..).unwrap_or_default();
                 rest.split_inclusive('/').next().unwrap_or_default().to_owned()
             };
             let children: BTreeSet<String> = found.into_iter().map(child).collect();
-            return Ok(children.into_iter().take(most).collect());
+            return Ok(children.into_iter().take(limit).collect());
         }
         let [everything, actor] = requester.listing_parameters();
         let parameters =
-            vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
+            vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(limit)];
         let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
         let child = |mut row: Row| {
             row.skip()?;
@@ -589,5 +591,12 @@ fn credential_version_row(mut row: Row) -> Result<CredentialVersionRow, StoreErr
 
 /// Every statement of these tables, for the test that prepares all statements on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[ModuleStatements] =
-    &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS, DATABASE_SENDS, LEASE_SENDS];
+pub const STATEMENTS: &[ModuleStatements] = &[
+    MODULE_STATEMENTS,
+    ROTATION_STATEMENTS,
+    WRAP_STATEMENTS,
+    ACCESS_STATEMENTS,
+    HOOK_STATEMENTS,
+    DATABASE_STATEMENTS,
+    LEASE_STATEMENTS,
+];

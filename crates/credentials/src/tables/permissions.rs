@@ -250,13 +250,17 @@ impl Credentials<'_> {
         row.map(|mut row| row_of(&mut row)).transpose()
     }
 
-    /// Returns the permissions for a path (lower case), in creation order, at most `most`.
+    /// Returns the permissions for a path (lower case), in creation order, at most `limit`.
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn permissions_at(self, path_key: &str, most: usize) -> Result<Vec<PermissionRow>, StoreError> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.0.rows(Cost::Walk, AT, vec![path_key.into(), most.into()]).await?;
+    pub async fn permissions_at(
+        self,
+        path_key: &str,
+        limit: usize,
+    ) -> Result<Vec<PermissionRow>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.0.rows(Cost::Walk, AT, vec![path_key.into(), limit.into()]).await?;
         rows.into_iter().map(|mut row| row_of(&mut row)).collect()
     }
 
@@ -270,8 +274,8 @@ impl Credentials<'_> {
         limit: usize,
     ) -> Result<Page<PermissionRow>, StoreError> {
         let start = key_or(after, "credential-permissions", &[Value::Int(0)])?;
-        let (limit, ask) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, fetch_limit)).await?;
         page(rows, limit, "credential-permissions", |mut row| {
             let permission = row_of(&mut row)?;
             Ok((permission, vec![Value::Int(row.int()?)]))

@@ -68,7 +68,7 @@ pub struct Requester {
     /// The actor, as named in permissions.
     pub actor: String,
     /// Whether the caller has full access, independent of permissions.
-    pub everything: bool,
+    pub full_access: bool,
     /// Names that the actor is limited to.
     pub bounds: Bounds,
     /// Whether the caller may configure connections to databases, and the roles that are created there.
@@ -97,7 +97,7 @@ impl Requester {
     pub fn actor(name: &str) -> Self {
         Self {
             actor: name.to_owned(),
-            everything: false,
+            full_access: false,
             bounds: Bounds::default(),
             manages_databases: false,
             identity: None,
@@ -108,7 +108,7 @@ impl Requester {
     /// Creates a caller with full access.
     #[must_use]
     pub fn manager(name: &str) -> Self {
-        Self { everything: true, ..Self::actor(name) }
+        Self { full_access: true, ..Self::actor(name) }
     }
 
     /// Returns the same caller, limited to these names.
@@ -122,8 +122,8 @@ impl Requester {
     /// function.
     pub(crate) fn at(&self, name_key: &str) -> (bool, &str) {
         match &self.bounds.0 {
-            None => (self.everything, &self.actor),
-            Some(bounds) if self.everything || bounds.manages(name_key) => (true, &self.actor),
+            None => (self.full_access, &self.actor),
+            Some(bounds) if self.full_access || bounds.manages(name_key) => (true, &self.actor),
             Some(bounds) if bounds.reaches(name_key) => (false, &self.actor),
             // No permission has an empty actor.
             Some(_) => (false, ""),
@@ -131,19 +131,19 @@ impl Requester {
     }
 
     pub(crate) fn name_access_parameters(&self, name_key: &str) -> [Value; 2] {
-        let (everything, actor) = self.at(name_key);
-        [everything.into(), actor.into()]
+        let (full_access, actor) = self.at(name_key);
+        [full_access.into(), actor.into()]
     }
 
     /// Returns the parameters of a listing statement. The rows must then be filtered by [`Self::lists`].
     pub(crate) fn listing_parameters(&self) -> [Value; 2] {
         let manages = self.bounds.0.as_ref().is_some_and(|bounds| bounds.manages_some());
-        [(self.everything || manages).into(), self.actor.as_str().into()]
+        [(self.full_access || manages).into(), self.actor.as_str().into()]
     }
 
     /// Returns whether the caller's limits permit a row of a listing.
     pub(crate) fn lists(&self, name: &str) -> bool {
-        let Some(bounds) = self.bounds.0.as_ref().filter(|_| !self.everything) else { return true };
+        let Some(bounds) = self.bounds.0.as_ref().filter(|_| !self.full_access) else { return true };
         let key = name.to_lowercase();
         // A listing with full access ignores permissions, so that names without full access must be left out.
         if bounds.manages_some() { bounds.manages(&key) } else { bounds.reaches(&key) }
@@ -152,7 +152,7 @@ impl Requester {
     /// Returns whether the caller is limited to some names.
     #[must_use]
     pub fn is_restricted(&self) -> bool {
-        self.bounds.0.is_some() && !self.everything
+        self.bounds.0.is_some() && !self.full_access
     }
 }
 

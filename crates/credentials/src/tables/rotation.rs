@@ -31,9 +31,9 @@ pub struct RotationPolicyRow {
     /// Age at which a value is rotated, s.
     pub every_s: Option<i64>,
     /// Remaining lifetime at which a certificate is rotated, s.
-    pub before_s: Option<i64>,
+    pub before_expiry_s: Option<i64>,
     /// Remaining part of the lifetime at which a certificate is rotated, in percent.
-    pub before_percent: Option<i64>,
+    pub before_expiry_percent: Option<i64>,
     /// Time for which both certificates of a CA are trusted before the next step, s.
     pub overlap_s: i64,
     /// Name of the hook that must agree to a new value, or is notified about it.
@@ -211,7 +211,7 @@ DELETE FROM credential_rotations WHERE name_key = {any name_key} RETURNING name_
 };
 
 /// Names whose last rotation failed, but which have a new version since then.
-const HEALED: BulkStatement = db::bulk! {
+const RECOVERED: BulkStatement = db::bulk! {
     "-- credential_rotations_healed
 SELECT r.name_key FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
 WHERE r.name_key {among ?1 text} AND r.failures > 0 AND r.version <> c.current"
@@ -303,11 +303,11 @@ JOIN credential_rotation_policies p ON p.path_key = r.path_key AND p.removed = 0
 WHERE p.hook IS NOT NULL AND r.name_key {among ?1 text}"
 };
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[NAMES, DUE, LIST, NOW, PUT, REMOVE, POLICIES, PLANNING, PLANNED, FORGET, USES],
     sqlite: &[],
     postgres: &[],
-    bulks: &[&PLAN, &UNPLAN, &HEALED, &HOOKS_OF, &FAIL, &STEP, &GONE],
+    bulks: &[&PLAN, &UNPLAN, &RECOVERED, &HOOKS_OF, &FAIL, &STEP, &GONE],
     composed: Vec::new,
 };
 
@@ -347,18 +347,18 @@ pub async fn plan_rotations(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let mut healed = Vec::new();
-    for mut row in tx.rows(tx.text_of(&HEALED), vec![list(names)]).await? {
-        healed.push(row.text()?);
+    let mut recovered = Vec::new();
+    for mut row in tx.rows(tx.text_of(&RECOVERED), vec![list(names)]).await? {
+        recovered.push(row.text()?);
     }
     let kinds = serde_json::json!(kinds).to_string();
     let parameters =
         vec![list(names), kinds.as_str().into(), Value::Int((planned == PlannedNames::All).into())];
     tx.execute(tx.text_of(&PLAN), parameters).await?;
-    healed.extend(failed_names(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
-    healed.sort_unstable();
-    healed.dedup();
-    Ok(healed)
+    recovered.extend(failed_names(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
+    recovered.sort_unstable();
+    recovered.dedup();
+    Ok(recovered)
 }
 
 /// Deletes the plans of deleted names (lower case). Returns the names that had failures. Uses one statement.
@@ -396,7 +396,7 @@ pub async fn plan_rotation_policy(
     for mut row in tx.rows(NAMES, parameters).await? {
         names.push(row.text()?);
     }
-    let healed = plan_rotations(tx, &names, kinds, PlannedNames::All).await?;
+    let recovered = plan_rotations(tx, &names, kinds, PlannedNames::All).await?;
     let last = names.last().filter(|_| names.len() == most).cloned();
     if last.is_none() && policy.removed {
         tx.execute(FORGET, vec![policy.path_key.as_str().into(), policy.set_at_us.into()]).await?;
@@ -404,7 +404,7 @@ pub async fn plan_rotation_policy(
         let parameters = vec![policy.path_key.as_str().into(), policy.set_at_us.into(), last.into()];
         tx.execute(PLANNED, parameters).await?;
     }
-    Ok(healed)
+    Ok(recovered)
 }
 
 /// Records failed rotations. Returns the names that failed for the first time. Uses one statement.
@@ -475,8 +475,8 @@ pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Res
         policy.path_key.as_str().into(),
         prefix.into(),
         policy.every_s.into(),
-        policy.before_s.into(),
-        policy.before_percent.into(),
+        policy.before_expiry_s.into(),
+        policy.before_expiry_percent.into(),
         policy.overlap_s.into(),
         policy.hook.clone().into(),
         policy.set_at_us.into(),
@@ -523,9 +523,9 @@ impl Credentials<'_> {
     ) -> Result<Page<RotationPolicyRow>, StoreError> {
         const LISTING: &str = "credential-rotation-policies";
         let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
-        let (limit, ask) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         parameters.extend(requester.listing_parameters());
-        let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
             let key = vec![Value::Text(policy.path_key.clone())];
@@ -547,11 +547,11 @@ impl Credentials<'_> {
     ) -> Result<Page<PlannedRotation>, StoreError> {
         const LISTING: &str = "credential-rotations";
         let mut parameters = key_or(after, LISTING, &[Value::Int(i64::MIN), Value::Text(String::new())])?;
-        let (limit, ask) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
         parameters.extend(requester.listing_parameters());
-        let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
+        let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
                 name: row.text()?,
@@ -625,8 +625,8 @@ fn policy_of(mut row: Row) -> Result<RotationPolicyRow, StoreError> {
         path: row.text()?,
         path_key: row.text()?,
         every_s: row.maybe_int()?,
-        before_s: row.maybe_int()?,
-        before_percent: row.maybe_int()?,
+        before_expiry_s: row.maybe_int()?,
+        before_expiry_percent: row.maybe_int()?,
         overlap_s: row.int()?,
         hook: row.maybe_text()?,
         set_at_us: row.int()?,

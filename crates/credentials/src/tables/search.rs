@@ -75,7 +75,7 @@ pub struct SearchLimits {
     /// Only names whose newest certificate expires by this time, µs since 1970-01-01 UTC.
     pub ends_by_us: Option<i64>,
     /// Maximum number of names in the result.
-    pub most: usize,
+    pub limit: usize,
     /// The current time, µs since 1970-01-01 UTC.
     pub now_us: i64,
 }
@@ -105,18 +105,18 @@ impl Credentials<'_> {
         text: &str,
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let search = async |cost, most| {
+        let search = async |cost, limit| {
             let [everything, actor] = requester.listing_parameters();
             let ends = limits.ends_by_us.unwrap_or(0).into();
             let (before, now) = (format!("{text}{LAST}"), limits.now_us.into());
             let parameters =
-                vec![text.into(), before.as_str().into(), everything, actor, ends, count(most), now];
+                vec![text.into(), before.as_str().into(), everything, actor, ends, count(limit), now];
             self.0.rows(cost, WITH_PATH.of(self.0), parameters).await
         };
-        let few = FEW.min(limits.most);
+        let few = FEW.min(limits.limit);
         let mut rows = search(Cost::Point, few).await?;
         if rows.len() == few {
-            rows = search(Cost::Walk, limits.most).await?;
+            rows = search(Cost::Walk, limits.limit).await?;
         }
         listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
@@ -130,14 +130,14 @@ impl Credentials<'_> {
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let [everything, actor] = requester.listing_parameters();
         let ends = limits.ends_by_us.unwrap_or(0).into();
-        let (most, now) = (count(limits.most), limits.now_us.into());
+        let (limit, now) = (count(limits.limit), limits.now_us.into());
         let rows = match trigrams.filter(|_| !self.0.is_postgres()) {
             Some(trigrams) => {
-                let parameters = vec![pattern.into(), trigrams.into(), everything, actor, ends, most, now];
+                let parameters = vec![pattern.into(), trigrams.into(), everything, actor, ends, limit, now];
                 self.0.rows(Cost::Walk, WITH_TRIGRAMS, parameters).await?
             }
             None => {
-                let parameters = vec![pattern.into(), everything, actor, ends, most, now];
+                let parameters = vec![pattern.into(), everything, actor, ends, limit, now];
                 self.0.rows(Cost::Walk, LIKE, parameters).await?
             }
         };

@@ -96,7 +96,7 @@ DELETE FROM credential_wraps WHERE expires_at <= ?1";
 const TIDY_READ: &str = "-- credential_unwraps_tidy
 DELETE FROM credential_unwraps WHERE read_at < ?1";
 
-pub(crate) const SENDS: ModuleStatements = ModuleStatements {
+pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
     both: &[
         TAKE,
         NOTE,

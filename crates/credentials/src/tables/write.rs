@@ -156,7 +156,7 @@ FROM UNNEST(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::text[], ?6:
 ORDER BY u.place",
 };
 
-pub(super) const SET_ASIDE: &str = "-- credential_set_aside
+pub(super) const SOFT_DELETE: &str = "-- credential_set_aside
 UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
 
 /// Sets the current version of credentials. Each credential must have at least one version.
@@ -233,17 +233,17 @@ pub async fn put_credential_versions(
         may_write[place] = Some(may);
         held.entry(versions[place].name_key.clone()).or_insert(found);
     }
-    let mut fates = Vec::with_capacity(versions.len());
+    let mut outcomes = Vec::with_capacity(versions.len());
     let mut stored = Vec::new();
     for (new, may) in versions.iter().zip(may_write) {
-        let fate = decide_put(new, may, held.get_mut(&new.name_key));
-        if let (Put::Stored { number, .. }, Some(of)) = (&fate, held.get(&new.name_key)) {
+        let outcome = decide_put(new, may, held.get_mut(&new.name_key));
+        if let (Put::Stored { number, .. }, Some(of)) = (&outcome, held.get(&new.name_key)) {
             stored.push(Numbered { new, credential: of.id, number: *number });
         }
-        fates.push(fate);
+        outcomes.push(outcome);
     }
     insert_versions(tx, &stored).await?;
-    Ok(fates)
+    Ok(outcomes)
 }
 
 /// Decides whether a version is stored, and if so records it as the newest one.
@@ -335,7 +335,7 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
 
 /// Locks and returns the row of a name (lower case). `None` when the name does not exist or the caller is not permitted to perform
 /// the operation on it.
-pub(super) async fn hold(
+pub(super) async fn lock_credential(
     tx: &mut Tx,
     requester: &Requester,
     name_key: &str,
@@ -352,7 +352,7 @@ pub(super) async fn hold(
 
 async fn soft_delete(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let parameters = vec![id.into(), uuid.to_string().into(), at_us.into()];
-    Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
+    Ok(tx.execute(SOFT_DELETE, parameters).await? == 1)
 }
 
 /// Deletes a credential (its name in lower case) and all its versions. Returns false when the credential does not exist or the
@@ -368,7 +368,7 @@ pub async fn delete_credential(
     name_key: &str,
     kept_since_us: Option<i64>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Delete).await? else {
+    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
         return Ok(false);
     };
     if let Some(at_us) = kept_since_us {
@@ -390,7 +390,7 @@ pub async fn delete_credential_version(
     name_key: &str,
     version: Uuid,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Delete).await? else {
+    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
         return Ok(false);
     };
     let found = tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?;
@@ -415,7 +415,7 @@ pub async fn set_transitional_version(
     name_key: &str,
     version: Option<Uuid>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Write).await? else {
+    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Write).await? else {
         return Ok(false);
     };
     if let Some(version) = version
@@ -435,12 +435,12 @@ pub async fn set_transitional_version(
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn hold_credential_metadata(
+pub async fn lock_credential_metadata(
     tx: &mut Tx,
     requester: &Requester,
     name_key: &str,
 ) -> Result<Option<(Uuid, Option<String>)>, StoreError> {
-    let held = hold(tx, requester, name_key, CredentialOperation::Write).await?;
+    let held = lock_credential(tx, requester, name_key, CredentialOperation::Write).await?;
     let Some(newest) = held.and_then(|held| held.current) else { return Ok(None) };
     let Some(mut row) = tx.row(NOTED, vec![newest.into()]).await? else { return Ok(None) };
     Ok(Some((newest, row.maybe_text()?)))

@@ -77,7 +77,7 @@ pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fi
             break;
         }
     }
-    let told: Vec<(String, String)> = rows
+    let listed: Vec<(String, String)> = rows
         .iter()
         .map(|row| match &row.way {
             AccessSource::Permission { path, .. } => (row.actor.clone(), path.clone()),
@@ -91,7 +91,7 @@ pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fi
         ("uaa-client:root", "role admin"),
         ("user:alice", "role keeper"),
     ];
-    assert_eq!(told, expected.map(|(actor, why)| (actor.to_owned(), why.to_owned())));
+    assert_eq!(listed, expected.map(|(actor, why)| (actor.to_owned(), why.to_owned())));
     assert_eq!(rows[0].given_by.as_deref(), Some("uaa-client:admin"));
     assert_eq!(rows[0].since_us, NOW * 1_000_000);
     let refused =
@@ -108,11 +108,11 @@ pub(crate) async fn access_difference_lists_actors_with_access_to_one_name_only(
     let (here, there) = (path("/a/x"), path("/b/x"));
     let boss = admin();
     let page = place.credentials.access_difference(&boss, (&here, &there), Operation::Read, None, 10);
-    let told: Vec<_> =
+    let listed: Vec<_> =
         page.await.unwrap().rows.into_iter().map(|one| (one.actor, one.here, one.there)).collect();
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(
-        told,
+        listed,
         [
             ("uaa-client:here".to_owned(), some("/a/*"), None),
             ("uaa-client:there".to_owned(), None, some("/b/x"))
@@ -136,10 +136,10 @@ pub(crate) async fn access_difference_lists_actors_with_access_to_one_name_only(
         .unwrap();
     let (at, operation) = what("/a/x");
     let page = place.credentials.access_since(&admin(), (&at, operation), since, None, 10).await.unwrap();
-    let told: Vec<_> =
+    let listed: Vec<_> =
         page.rows.iter().map(|one| (one.actor.as_str(), one.gained, one.by.as_str())).collect();
     assert_eq!(
-        told,
+        listed,
         [
             ("uaa-client:gone", true, "uaa-client:admin"),
             ("uaa-client:gone", false, "uaa-client:admin"),

@@ -66,9 +66,9 @@ pub(crate) async fn credential_ca_is_registered_but_not_trusted_for_clients(plac
             .as_ref().unwrap().expose(),
     });
     let any = credentials::CredentialsOptions { any_key: true, ..Default::default() };
-    let again = place.with_options(any);
+    let reopened = place.with_options(any);
     let request = credentials::SetRequest::new(name("/deploy/same"), Kind::Certificate, set);
-    again.set(&admin(), request).await.unwrap();
+    reopened.set(&admin(), request).await.unwrap();
     assert_eq!(place.authority.all_cas().await.unwrap().len(), 2);
     let refused = place.authority.renew_ca(&root.name, None, "user:a").await.unwrap_err();
     assert!(refused.to_string().contains("credential regenerate /Deploy/ca"), "{refused}");
@@ -91,8 +91,8 @@ pub(crate) async fn certificates_of_a_credential_ca_are_revoked_and_published(pl
     );
     assert_eq!(revoked(&place, &ca).await, Vec::<String>::new());
     let selection = Selection::Serial { ca: ca.id, serial: one.serial.clone() };
-    let told = place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
-    assert_eq!(told.count, 1);
+    let revocation = place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
+    assert_eq!(revocation.count, 1);
     assert_eq!(revoked(&place, &ca).await, [one.serial.to_string()]);
     let status = place.authority.status(&which(&one)).await.unwrap().unwrap();
     assert!(matches!(status, CertificateStatus::Revoked { reason: Reason::Superseded, .. }), "{status:?}");

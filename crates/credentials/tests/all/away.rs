@@ -13,7 +13,7 @@ const DAY_S: u64 = 86_400;
 
 async fn text(credentials: &Credentials, at: &str) -> Option<String> {
     let version = credentials.current(&admin(), &name(at)).await.ok()?.remove(0);
-    version.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap().as_str().map(str::to_owned)
+    version.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap().as_str().map(str::to_owned)
 }
 
 async fn names(credentials: &Credentials) -> Vec<String> {
@@ -120,8 +120,8 @@ pub(crate) async fn deleted_credential_is_undeleted_within_the_retention_period(
     let refused = store.undelete(&client("reader"), &name("/team/a")).await;
     assert!(matches!(refused, Err(CredentialError::NotFound)), "{refused:?}");
     let deleted = store.deleted(&admin()).await.unwrap();
-    let shown: Vec<&str> = deleted.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(shown, ["/team/b", "/Team/a"]);
+    let response: Vec<&str> = deleted.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(response, ["/team/b", "/Team/a"]);
 
     // An existing name is not overwritten. If several credentials were deleted, the last one is restored.
     place.set("/team/a", Kind::Password, json!("other")).await;

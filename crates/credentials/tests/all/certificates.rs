@@ -347,7 +347,7 @@ pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: F
     // Subscribers to changes receive an event for the flag and one for the deletion.
     let mut found = 0;
     for _ in 0..3_000 {
-        let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
+        let events = place.store.outbox_after(store::OutboxPosition::default(), 100).await.unwrap();
         let changed = events.iter().filter(|event| event.kind == "credential.changed");
         found = changed.filter(|event| event.body.contains("uaa-client:reader")).count();
         if found == 3 {

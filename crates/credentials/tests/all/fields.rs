@@ -13,7 +13,7 @@ fn fields(value: Json) -> Map<String, Json> {
 }
 
 /// Returns the version number, and its state as text.
-fn told(found: Numbered) -> (u64, &'static str) {
+fn describe(found: Numbered) -> (u64, &'static str) {
     match found {
         Numbered::Readable(version) => (version.number, "readable"),
         Numbered::Ended(version) => (version.number, "ended"),
@@ -29,7 +29,7 @@ pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versi
     let at = name("/N");
     store.change_versions(&admin(), &at, Some(vec![2]), VersionsChange::Destroy).await.unwrap();
     store.change_versions(&admin(), &at, Some(vec![3]), VersionsChange::Delete).await.unwrap();
-    let find = async |number| store.numbered(&admin(), &at, number).await.map(told);
+    let find = async |number| store.numbered(&admin(), &at, number).await.map(describe);
     for (number, what) in [(1, "readable"), (2, "destroyed"), (3, "ended"), (4, "readable")] {
         assert_eq!(find(Some(number)).await.unwrap(), (number, what));
     }
@@ -43,7 +43,7 @@ pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versi
     let ca = crate::certificates::make(&place, "/ca", |wanted| wanted.is_ca = true).await;
     let change = Regeneration { set_as_transitional: true, ..Regeneration::default() };
     store.regenerate_certificate(&admin(), ca.credential, change).await.unwrap();
-    let find = async |number| store.numbered(&admin(), &name("/ca"), number).await.map(told);
+    let find = async |number| store.numbered(&admin(), &name("/ca"), number).await.map(describe);
     assert_eq!((find(None).await.unwrap().0, find(Some(2)).await.unwrap().0), (1, 2));
 }
 

@@ -408,7 +408,7 @@ pub(crate) async fn renewal_extends_a_lease_to_its_maximum(place: Fixture) {
     )
     .await;
     let app = client("app");
-    let too_long = LeaseRequest { ttl_s: Some(86_401), shortens: false };
+    let too_long = LeaseRequest { ttl_s: Some(86_401), clamps_ttl: false };
     let refused = place.credentials.create_lease(&app, &name("/team/db/read-only"), too_long).await;
     assert!(matches!(refused, Err(CredentialError::Bad(text)) if text.contains("at most 86400 seconds")));
     let lease = create(&place, &app).await.lease;
@@ -428,7 +428,7 @@ pub(crate) async fn renewal_extends_a_lease_to_its_maximum(place: Fixture) {
     place.advance(3_000);
     place.credentials.lease_round().await.unwrap();
     assert!(target.has_role(&lease.username), "it was renewed");
-    let day = LeaseRequest { ttl_s: Some(86_400), shortens: true };
+    let day = LeaseRequest { ttl_s: Some(86_400), clamps_ttl: true };
     let last = place.credentials.renew_lease(&app, lease.id, day).await.unwrap();
     assert_eq!(last.expires_at_us, lease.max_expires_at_us);
     place.advance(86_400);
@@ -482,7 +482,7 @@ pub(crate) async fn tls_to_the_database_is_verified_as_configured(place: Fixture
         let cluster = Cluster::start();
         assert!(cluster.psql("postgres", "CREATE ROLE keeper LOGIN CREATEROLE"));
         assert!(cluster.psql("postgres", "CREATE DATABASE shop OWNER keeper"));
-        let port = cluster.speak_tls(&certificate, &key);
+        let port = cluster.enable_tls(&certificate, &key);
         cluster.stop();
         cluster.resume();
         (cluster, port, certificate)

@@ -8,7 +8,7 @@ use authority::{Authority, AuthorityOptions};
 use credentials::{Credentials, CredentialsOptions, Kind, Name, Requester, SetRequest, Version};
 use keys::{Keyring, KeyringConfig, MasterKeySource};
 use serde_json::Value as Json;
-use store::testing::HeldWrites;
+use store::testing::WriteLock;
 use store::{AuditFilter, Clock, Store};
 use testbed::Database;
 
@@ -82,8 +82,8 @@ impl Fixture {
     }
 
     /// Holds back writes to a table until the result is dropped.
-    pub(crate) fn hold_writes(&self, table: &str) -> HeldWrites {
-        self.database.hold_writes(table)
+    pub(crate) fn lock_writes(&self, table: &str) -> WriteLock {
+        self.database.lock_writes(table)
     }
 
     pub(crate) fn advance(&self, seconds: u64) {

@@ -82,7 +82,7 @@ pub(crate) async fn concurrent_reads_share_log_transactions(place: Fixture) {
     const READERS: usize = 200;
     place.set("/a", Kind::Password, json!("secret")).await;
     let (admin, at) = (admin(), name("/a"));
-    let held = place.hold_writes("audit_events");
+    let held = place.lock_writes("audit_events");
     let reads = join_all((0..READERS).map(|_| place.credentials.current(&admin, &at)));
     let release = async {
         until("all readers wait for the log", || place.credentials.reads_waiting() == READERS).await;

@@ -35,7 +35,7 @@ async fn pair_with(alone: Duration, options: StoreOptions, read_audit: ReadAudit
     })
     .await
     .unwrap();
-    let options = StoreOptions { replica: Some(standby.following(&url)), replica_alone: alone, ..options };
+    let options = StoreOptions { replica: Some(standby.replica_url(&url)), replica_alone: alone, ..options };
     let store = Store::open_with(&url, &options).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::manual(NOW * 1_000_000);
@@ -87,12 +87,12 @@ async fn standby_serves_reads_and_rejects_writes_while_primary_is_down() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(pair.credentials.clone().run(stop.clone()));
     pair.until_value("one").await;
-    assert_eq!(pair.store.replica_is_read(), Some(false));
+    assert_eq!(pair.store.is_reading_replica(), Some(false));
     pair.primary.stop();
     for _ in 0..100 {
         assert_eq!(pair.value().await.unwrap(), text("one"));
     }
-    assert_eq!(pair.store.replica_is_read(), Some(true));
+    assert_eq!(pair.store.is_reading_replica(), Some(true));
     let denied = pair.credentials.current(&client("other"), &name("/a")).await.unwrap_err();
     assert!(matches!(denied, CredentialError::NotFound), "permissions hold: {denied}");
     let refused = pair.set("two").await.unwrap_err();
@@ -106,7 +106,7 @@ async fn standby_serves_reads_and_rejects_writes_while_primary_is_down() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     pair.until_value("two").await;
-    assert_eq!(pair.store.replica_is_read(), Some(false));
+    assert_eq!(pair.store.is_reading_replica(), Some(false));
     while pair.logged().await < 102 {
         assert!(began.elapsed() < TIMEOUT, "{} readings are logged", pair.logged().await);
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -182,7 +182,7 @@ async fn busy_primary_does_not_cause_failover_to_standby() {
                 };
                 let (value, ()) = tokio::join!(pair.value(), release);
                 assert_eq!(value.unwrap(), text("one"));
-                assert_eq!(pair.store.replica_is_read(), Some(false));
+                assert_eq!(pair.store.is_reading_replica(), Some(false));
                 slow.await.unwrap().unwrap();
             });
         })

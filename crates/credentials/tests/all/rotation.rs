@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use keys::Secret;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
-use store::OutboxPlace;
+use store::OutboxPosition;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -67,7 +67,7 @@ async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> Rota
         all.steps += round.steps;
         all.failed += round.failed;
         all.told += round.told;
-        all.untold += round.untold;
+        all.undelivered += round.undelivered;
         if done().await {
             return all;
         }
@@ -270,7 +270,7 @@ pub(crate) async fn most_specific_rotation_policy_applies(place: Fixture) {
 }
 
 async fn events(place: &Fixture, kind: &str) -> Vec<Json> {
-    let all = place.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+    let all = place.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
     all.iter()
         .filter(|event| event.kind == kind)
         .map(|event| serde_json::from_str(&event.body).unwrap())
@@ -591,9 +591,9 @@ pub(crate) async fn hook_notification_is_retried_until_accepted(place: Fixture) 
     assert!(refused.to_string().contains("/team/*"), "{refused}");
     place.advance(31 * DAY);
     rounds(&place.credentials, async || posts.seen.lock().len() == 1).await;
-    assert_eq!(place.credentials.rotation_round().await.unwrap().untold, 0, "not before its time");
+    assert_eq!(place.credentials.rotation_round().await.unwrap().undelivered, 0, "not before its time");
     place.advance(61);
-    assert_eq!(place.credentials.rotation_round().await.unwrap().untold, 1);
+    assert_eq!(place.credentials.rotation_round().await.unwrap().undelivered, 1);
     place.advance(121);
     assert_eq!(place.credentials.rotation_round().await.unwrap().told, 1);
     place.advance(2 * 3_600);
@@ -707,11 +707,11 @@ pub(crate) async fn recovered_hook_receives_all_pending_notifications(place: Fix
     rounds(&place.credentials, async || planned(&place).await.len() == 20).await;
     place.advance(31 * DAY);
     let before = rounds(&place.credentials, async || posts.seen.lock().len() == 20).await;
-    assert_eq!((before.told, before.untold), (0, 20));
+    assert_eq!((before.told, before.undelivered), (0, 20));
     deaf.store(false, SeqCst);
     place.advance(61);
     let report = place.credentials.rotation_round().await.unwrap();
-    assert_eq!((report.told, report.untold), (20, 0));
+    assert_eq!((report.told, report.undelivered), (20, 0));
     assert_eq!(place.credentials.rotation_round().await.unwrap().told, 0, "each once");
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn any_flipped_bit_is_detected_and_other_credentials_stay_reada
                 .as_ref()
                 .unwrap()
                 .value
-                .shown(CaVersions::All)
+                .response(CaVersions::All)
                 .parse::<serde_json::Value>()
                 .unwrap(),
             json!("second")
@@ -123,7 +123,7 @@ pub(crate) async fn credentials_are_unreadable_without_their_master_key(place: F
         .unwrap()
         .remove(0)
         .value
-        .shown(CaVersions::All)
+        .response(CaVersions::All)
         .parse::<serde_json::Value>()
         .unwrap();
     assert_eq!(value, json!("7"), "the old key is not needed any more");
@@ -168,7 +168,7 @@ pub(crate) async fn secrets_are_absent_from_logs_events_and_debug_output(place: 
     // PostgreSQL returns an event only after all earlier transactions of the cluster have ended, including those of other tests.
     let all = async {
         loop {
-            let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
+            let events = place.store.outbox_after(store::OutboxPosition::default(), 100).await.unwrap();
             if events.len() >= 4 {
                 break events;
             }

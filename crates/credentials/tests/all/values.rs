@@ -30,7 +30,7 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
         (Kind::Json, json!(7), json!(7)),
         (Kind::Rsa, pair.clone(), pair.clone()),
     ];
-    for (number, (kind, given, shown)) in cases.into_iter().enumerate() {
+    for (number, (kind, given, response)) in cases.into_iter().enumerate() {
         let at = format!("/types/{number}");
         let metadata = Some(json!({ "number": number }));
         let request = SetRequest {
@@ -48,31 +48,31 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
             (
                 read.id,
                 &read.metadata,
-                read.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()
+                read.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()
             ),
-            (set.id, &metadata, shown),
+            (set.id, &metadata, response),
             "{kind}"
         );
         assert_eq!(place.credentials.version(&admin(), set.id).await.unwrap(), read);
     }
     let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
-    let shown = user.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap();
-    assert_eq!((&shown["username"], &shown["password"]), (&json!("u"), &json!("p")));
+    let response = user.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap();
+    assert_eq!((&response["username"], &response["password"]), (&json!("u"), &json!("p")));
     // Equals the output of `openssl passwd -6` with this salt.
-    let hash = shown["password_hash"].as_str().unwrap();
+    let hash = response["password_hash"].as_str().unwrap();
     let salt = hash.split('$').nth(2).unwrap();
     let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
     assert_eq!(String::from_utf8(openssl.unwrap().stdout).unwrap().trim(), hash);
     let again = place.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
     assert_eq!(
-        again.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap(),
-        shown,
+        again.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
+        response,
         "the hash stays"
     );
     // printf '\0\0\0' | openssl dgst -sha256 -binary | base64
     let ssh = place.set("/types/ssh", Kind::Ssh, pair).await;
     assert_eq!(
-        ssh.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()["public_key_fingerprint"],
+        ssh.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()["public_key_fingerprint"],
         json!("cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw")
     );
     for (kind, value) in [
@@ -100,7 +100,7 @@ pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixt
             let versions = credentials.versions(&admin(), &name("/many"), most).await.unwrap();
             versions
                 .into_iter()
-                .map(|version| version.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap())
+                .map(|version| version.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap())
                 .collect::<Vec<_>>()
         }
     };
@@ -108,7 +108,7 @@ pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixt
     assert_eq!(read(None).await.len(), 20);
     let current = place.credentials.current(&admin(), &name("/many")).await.unwrap();
     assert_eq!(
-        (current.len(), current[0].value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()),
+        (current.len(), current[0].value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()),
         (1, json!("19"))
     );
 }
@@ -129,8 +129,8 @@ pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
     let error = place.credentials.generate(&admin(), password("/typed", 30, Mode::Converge)).await;
     assert!(matches!(error.unwrap_err(), CredentialError::OtherType));
     place.credentials.delete(&admin(), &name("/typed")).await.unwrap();
-    let gone = place.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
-    assert!(matches!(gone, CredentialError::NotFound));
+    let deleted = place.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
+    assert!(matches!(deleted, CredentialError::NotFound));
     assert_eq!(place.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
     // Two concurrent writes of different types: only one type is stored.
     let set = |kind| {
@@ -189,7 +189,7 @@ pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(pla
     assert!(error.to_string().starts_with("The password could not be regenerated"), "{error}");
     let kept = place.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
     assert_eq!(
-        kept.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap(),
+        kept.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
         json!("static"),
         "what was set has no parameters that could differ"
     );
@@ -297,7 +297,7 @@ pub(crate) async fn lookup_of_many_names_uses_one_statement(place: Fixture) {
         .into_iter()
         .map(|one| {
             one.map(|version| {
-                version.unwrap().value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()
+                version.unwrap().value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()
             })
         })
         .collect();
@@ -318,13 +318,13 @@ const EXACT: &str =
 pub(crate) async fn json_values_are_returned_byte_for_byte(place: Fixture) {
     let store = &place.credentials;
     let exact = || SecretJson::new(EXACT.to_owned()).unwrap();
-    let text = |version: &Version| version.value.shown(CaVersions::All).expose().to_owned();
+    let text = |version: &Version| version.value.response(CaVersions::All).expose().to_owned();
     let set = store.set(&admin(), SetRequest::new(name("/exact"), Kind::Json, exact())).await.unwrap();
     let read = store.current(&admin(), &name("/exact")).await.unwrap().remove(0);
     assert_eq!((text(&set).as_str(), text(&read).as_str()), (EXACT, EXACT));
     let wrapped = store.wrap(&admin(), &name("/exact"), 60).await.unwrap();
     let unwrapped = store.unwrap("b", wrapped.token.expose()).await.unwrap();
-    assert_eq!(unwrapped.value.shown(CaVersions::All).expose(), EXACT);
+    assert_eq!(unwrapped.value.response(CaVersions::All).expose(), EXACT);
     let services = r#"{ "p": [{"n":1.10,"credentials":{"credhub-ref":"/exact"}}] }"#;
     let done = store.interpolate(&admin(), &Bindings::parse(services).unwrap()).await.unwrap();
     assert_eq!(done.expose(), services.replace(r#"{"credhub-ref":"/exact"}"#, EXACT));

@@ -35,6 +35,6 @@ impl From<FetchError> for FollowError {
 }
 
 /// Creates the alarm for a tile that does not match the checkpoint in `note`.
-pub(super) fn wrong(path: String, reason: String, note: &str) -> FollowError {
+pub(super) fn wrong_tile(path: String, reason: String, note: &str) -> FollowError {
     FollowError::Alarm(Box::new(Alarm::WrongTile { path, reason, note: note.to_owned() }))
 }

@@ -51,12 +51,12 @@ impl LogClient {
     pub(super) fn new(monitoring_url: &str, http: Client, options: &FollowOptions, clock: Clock) -> Self {
         let base = format!("{}/", monitoring_url.trim_end_matches('/'));
         // Permits one more concurrent request than tiles, so that a checkpoint request does not wait for tiles.
-        let gate = Gate::new(options.pace, options.tiles_at_once + 1, options.patience);
+        let gate = Gate::new(options.pace, options.tiles_at_once + 1, options.wait_max);
         Self { http, base, gate, answer_limit: options.answer_limit, clock }
     }
 
-    pub(super) fn paced(&self) -> PacerCounts {
-        self.gate.paced()
+    pub(super) fn pacer_counts(&self) -> PacerCounts {
+        self.gate.pacer_counts()
     }
 
     pub(super) async fn checkpoint(&self) -> Result<Vec<u8>, FetchError> {
@@ -65,16 +65,16 @@ impl LogClient {
 
     /// Returns at least `id.width` hashes of a tile. Fetches the full tile if the partial one no longer exists.
     pub(super) async fn hashes(&self, id: TileId) -> Result<Vec<Hash>, FetchError> {
-        let (octets, id) = self.tile(id, TileId::path, TILE_BYTES).await?;
-        hashes(&octets, id.width).ok_or_else(|| FetchError::Unavailable {
-            reason: format!("{} has {} bytes", id.path(), octets.len()),
+        let (bytes, id) = self.tile(id, TileId::path, TILE_BYTES).await?;
+        hashes(&bytes, id.width).ok_or_else(|| FetchError::Unavailable {
+            reason: format!("{} has {} bytes", id.path(), bytes.len()),
             retry_after: Duration::ZERO,
         })
     }
 
     /// Returns the unparsed data tile with at least `id.width` entries.
     pub(super) async fn entries(&self, id: TileId) -> Result<Vec<u8>, FetchError> {
-        self.tile(id, TileId::data_path, DATA_TILE_BYTES_MAX).await.map(|(octets, _)| octets)
+        self.tile(id, TileId::data_path, DATA_TILE_BYTES_MAX).await.map(|(bytes, _)| bytes)
     }
 
     /// Returns an issuer certificate, DER, by its SHA-256.
@@ -93,22 +93,22 @@ impl LogClient {
         &self,
         id: TileId,
         path: fn(TileId) -> String,
-        most: usize,
+        bytes_max: usize,
     ) -> Result<(Vec<u8>, TileId), FetchError> {
-        match self.get(&path(id), most).await {
-            Ok(octets) => Ok((octets, id)),
+        match self.get(&path(id), bytes_max).await {
+            Ok(bytes) => Ok((bytes, id)),
             Err(FetchError::Missing(_)) if !id.is_full() => {
-                Ok((self.get(&path(id.full()), most).await?, id.full()))
+                Ok((self.get(&path(id.full()), bytes_max).await?, id.full()))
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn get(&self, path: &str, most: usize) -> Result<Vec<u8>, FetchError> {
+    async fn get(&self, path: &str, bytes_max: usize) -> Result<Vec<u8>, FetchError> {
         let url = format!("{}{path}", self.base);
         let mut last = FetchError::Missing(path.to_owned());
         for _ in 0..TRIES {
-            match self.attempt(&url, path, most).await {
+            match self.attempt(&url, path, bytes_max).await {
                 // The next attempt checks whether the wait exceeds the limit.
                 Err(FetchError::Unavailable { reason, retry_after }) => {
                     last = FetchError::Unavailable { reason, retry_after };
@@ -119,52 +119,55 @@ impl LogClient {
         Err(last)
     }
 
-    async fn attempt(&self, url: &str, path: &str, most: usize) -> Result<Vec<u8>, FetchError> {
+    async fn attempt(&self, url: &str, path: &str, bytes_max: usize) -> Result<Vec<u8>, FetchError> {
         let unavailable = |reason: String, retry_after| FetchError::Unavailable {
             reason: format!("{path}: {reason}"),
             retry_after,
         };
-        let turn = self
+        let permit = self
             .gate
             .enter()
             .await
             .map_err(|wait| unavailable("requests to the log are paused by backoff".to_owned(), wait))?;
         let deadline = Deadline::within(self.answer_limit);
-        let reply = match self.http.get(url, &[("accept-encoding", "gzip, identity")], most, deadline).await {
-            Ok(reply) => reply,
-            Err(error) => return Err(unavailable(error.to_string(), turn.failed(None))),
-        };
-        let told = reply.retry_after(self.clock.now_seconds());
+        let reply =
+            match self.http.get(url, &[("accept-encoding", "gzip, identity")], bytes_max, deadline).await {
+                Ok(reply) => reply,
+                Err(error) => return Err(unavailable(error.to_string(), permit.failed(None))),
+            };
+        let requested_delay = reply.retry_after(self.clock.now_seconds());
         match reply.status {
-            StatusCode::OK => match decompress_body(reply, most) {
-                Ok(octets) => {
-                    turn.answered();
-                    Ok(octets)
+            StatusCode::OK => match decompress_body(reply, bytes_max) {
+                Ok(bytes) => {
+                    permit.answered();
+                    Ok(bytes)
                 }
-                Err(reason) => Err(unavailable(reason, turn.failed(told))),
+                Err(reason) => Err(unavailable(reason, permit.failed(requested_delay))),
             },
             // Object stores return 403 for missing objects to clients that are not permitted to list the bucket.
             StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN => {
-                turn.answered();
+                permit.answered();
                 Err(FetchError::Missing(path.to_owned()))
             }
-            StatusCode::TOO_MANY_REQUESTS => Err(unavailable("throttled".to_owned(), turn.throttled(told))),
-            status => Err(unavailable(status.to_string(), turn.failed(told))),
+            StatusCode::TOO_MANY_REQUESTS => {
+                Err(unavailable("throttled".to_owned(), permit.throttled(requested_delay)))
+            }
+            status => Err(unavailable(status.to_string(), permit.failed(requested_delay))),
         }
     }
 }
 
 /// Returns the body without its Content-Encoding: static-ct-api lets logs send gzip without negotiation.
-fn decompress_body(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
+fn decompress_body(reply: Reply, bytes_max: usize) -> Result<Vec<u8>, String> {
     match reply.header("content-encoding") {
         None | Some("identity") => Ok(reply.body.to_vec()),
         Some("gzip" | "x-gzip") => {
             let mut out = Vec::new();
             // Reading one byte more than the limit detects a longer body.
-            let mut limited = GzDecoder::new(&reply.body[..]).take(most as u64 + 1);
+            let mut limited = GzDecoder::new(&reply.body[..]).take(bytes_max as u64 + 1);
             limited.read_to_end(&mut out).map_err(|error| format!("cannot be decompressed: {error}"))?;
-            if out.len() > most {
-                Err(format!("more than {most} bytes after decompression"))
+            if out.len() > bytes_max {
+                Err(format!("more than {bytes_max} bytes after decompression"))
             } else {
                 Ok(out)
             }

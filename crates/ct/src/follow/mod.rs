@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use store::Clock;
 use tokio::sync::mpsc;
 
-use self::error::wrong;
+use self::error::wrong_tile;
 use self::fetch::LogClient;
 use self::tree::Tree;
 use super::domains::DomainSet;
@@ -67,7 +67,7 @@ pub struct MatchedEntry {
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Position of the next step; must be stored together with the matches.
-    pub place: LogPosition,
+    pub position: LogPosition,
     /// Matches in log order.
     pub matches: Vec<MatchedEntry>,
     /// Number of entries read.
@@ -96,7 +96,7 @@ pub struct Follower {
 
 /// A result reported by [`Follower::run`].
 #[derive(Debug)]
-pub struct Followed {
+pub struct FollowResult {
     /// Log ID (RFC 6962 section 3.2).
     pub log_id: Hash,
     /// Result of the step, or the reason of its failure.
@@ -125,41 +125,45 @@ impl Follower {
 
     /// Returns counters of requests and throttling, and the request rate that the rate limiter has learned.
     #[must_use]
-    pub fn paced(&self) -> PacerCounts {
-        self.source.paced()
+    pub fn pacer_counts(&self) -> PacerCounts {
+        self.source.pacer_counts()
     }
 
-    /// Continues from `place`: fetches a checkpoint if the last one is old or almost completely read, then reads, verifies and
-    /// matches at most [`FollowOptions::tiles_a_step`] tiles.
+    /// Continues from `position`: fetches a checkpoint if the last one is old or almost completely read, then reads, verifies and
+    /// matches at most [`FollowOptions::tiles_per_step`] tiles.
     ///
     /// # Errors
     /// [`FollowError`]; the call can be repeated with the same position.
     ///
     /// # Cancellation
-    /// Dropping the future discards the entries read since `place`.
+    /// Dropping the future discards the entries read since `position`.
     #[crate::boxed]
-    pub async fn step(&self, place: Option<&LogPosition>, domains: &DomainSet) -> Result<Step, FollowError> {
-        let mut place = match place {
+    pub async fn step(
+        &self,
+        position: Option<&LogPosition>,
+        domains: &DomainSet,
+    ) -> Result<Step, FollowError> {
+        let mut position = match position {
             None => self.begin().await?,
-            Some(place) if self.wants_checkpoint(place) => self.advance(place).await?,
-            Some(place) => place.clone(),
+            Some(position) if self.needs_checkpoint(position) => self.advance(position).await?,
+            Some(position) => position.clone(),
         };
-        let read = self.read(&place, domains).await?;
-        place.next += read.entries;
-        self.update_waiting_since(&mut place);
-        let age = self.age(&place);
+        let read = self.read(&position, domains).await?;
+        position.next += read.entries;
+        self.update_waiting_since(&mut position);
+        let age = self.age(&position);
         Ok(Step {
             matches: read.matches,
             entries: read.entries,
             unreadable: read.unreadable,
-            behind: place.behind(),
-            more: !self.due(&place).is_empty(),
+            behind: position.behind(),
+            more: !self.due(&position).is_empty(),
             stale: (age > self.options.merge_delay).then_some(age),
-            place,
+            position,
         })
     }
 
-    /// Runs steps forever and passes each result to `tell`. Pauses for `every` between steps, or longer if the error requires it.
+    /// Runs steps forever and passes each result to `sender`. Pauses for `every` between steps, or longer if the error requires it.
     /// Does not pause while there is more to read. Ends when the receiver was dropped.
     ///
     /// # Cancellation
@@ -167,26 +171,26 @@ impl Follower {
     #[crate::boxed]
     pub async fn run(
         &self,
-        mut place: Option<LogPosition>,
+        mut position: Option<LogPosition>,
         domains: Arc<DomainSet>,
         every: Duration,
-        tell: mpsc::Sender<Followed>,
+        sender: mpsc::Sender<FollowResult>,
     ) {
         loop {
-            let step = self.step(place.as_ref(), &domains).await;
+            let step = self.step(position.as_ref(), &domains).await;
             let pause = match &step {
                 Ok(step) if step.more => Duration::ZERO,
                 Ok(_) | Err(FollowError::Alarm(_)) => every,
                 Err(FollowError::Unavailable { retry_after, .. }) => every.max(*retry_after),
             };
             if let Ok(step) = &step {
-                place = Some(step.place.clone());
+                position = Some(step.position.clone());
             }
-            if tell.send(Followed { log_id: *self.key.log_id(), step }).await.is_err() {
+            if sender.send(FollowResult { log_id: *self.key.log_id(), step }).await.is_err() {
                 return;
             }
             tokio::select! {
-                () = tell.closed() => return,
+                () = sender.closed() => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -203,13 +207,14 @@ impl Follower {
 
     /// Returns whether to fetch a checkpoint. A follower that is far behind can continue without a new one, but fetches one at intervals
     /// to know how far behind it is.
-    fn wants_checkpoint(&self, place: &LogPosition) -> bool {
-        full_tiles(place) < self.options.tiles_a_step.max(1) as u64 || self.age(place) > CHECKPOINT_EVERY
+    fn needs_checkpoint(&self, position: &LogPosition) -> bool {
+        full_tiles(position) < self.options.tiles_per_step.max(1) as u64
+            || self.age(position) > CHECKPOINT_EVERY
     }
 
     /// Returns the age of the position's checkpoint.
-    fn age(&self, place: &LogPosition) -> Duration {
-        let age = self.now_ms().saturating_sub_unsigned(place.timestamp_ms);
+    fn age(&self, position: &LogPosition) -> Duration {
+        let age = self.now_ms().saturating_sub_unsigned(position.timestamp_ms);
         Duration::from_millis(u64::try_from(age).unwrap_or(0))
     }
 
@@ -233,64 +238,68 @@ impl Follower {
             StartPosition::Beginning => 0,
         };
         let Checkpoint { size, root, timestamp_ms } = checkpoint;
-        let place = LogPosition { size, root, timestamp_ms, note, next, waiting_since_ms: None };
+        let position = LogPosition { size, root, timestamp_ms, note, next, waiting_since_ms: None };
         // Verifies the tree against its root before the follower starts with it.
-        Tree::open(&self.source, &place, &self.edge).await?;
-        Ok(place)
+        Tree::open(&self.source, &position, &self.edge).await?;
+        Ok(position)
     }
 
     /// Returns the position with the newest checkpoint, which must be consistent with the previous one.
-    async fn advance(&self, place: &LogPosition) -> Result<LogPosition, FollowError> {
+    async fn advance(&self, position: &LogPosition) -> Result<LogPosition, FollowError> {
         let (checkpoint, note) = self.checkpoint().await?;
-        let forked = || alarm(Alarm::Forked { old: place.note.clone(), new: note.clone() });
-        if checkpoint.size == place.size {
-            if checkpoint.root != place.root {
+        let forked = || alarm(Alarm::Forked { old: position.note.clone(), new: note.clone() });
+        if checkpoint.size == position.size {
+            if checkpoint.root != position.root {
                 return Err(forked());
             }
-            let newer = checkpoint.timestamp_ms > place.timestamp_ms;
-            return Ok(if newer { place.at(&checkpoint, &note) } else { place.clone() });
+            let newer = checkpoint.timestamp_ms > position.timestamp_ms;
+            return Ok(if newer { position.at(&checkpoint, &note) } else { position.clone() });
         }
-        let larger = checkpoint.size > place.size;
+        let larger = checkpoint.size > position.size;
         // A later checkpoint must not have fewer entries.
-        if larger != (checkpoint.timestamp_ms > place.timestamp_ms)
-            && checkpoint.timestamp_ms != place.timestamp_ms
+        if larger != (checkpoint.timestamp_ms > position.timestamp_ms)
+            && checkpoint.timestamp_ms != position.timestamp_ms
         {
-            let (old, new) = if larger { (&note, &place.note) } else { (&place.note, &note) };
-            let (from, to) = (checkpoint.size.max(place.size), checkpoint.size.min(place.size));
+            let (old, new) = if larger { (&note, &position.note) } else { (&position.note, &note) };
+            let (from, to) = (checkpoint.size.max(position.size), checkpoint.size.min(position.size));
             return Err(alarm(Alarm::RolledBack { old: old.clone(), new: new.clone(), from, to }));
         }
         if larger {
-            let next = place.at(&checkpoint, &note);
+            let next = position.at(&checkpoint, &note);
             let mut tree = Tree::open(&self.source, &next, &self.edge).await?;
-            return if tree.root_at(place.size).await? == place.root { Ok(next) } else { Err(forked()) };
+            return if tree.root_at(position.size).await? == position.root {
+                Ok(next)
+            } else {
+                Err(forked())
+            };
         }
         // Caches may serve an older checkpoint. It contains no new entries, but must belong to the same tree.
-        let mut tree = Tree::open(&self.source, place, &self.edge).await?;
+        let mut tree = Tree::open(&self.source, position, &self.edge).await?;
         if tree.root_at(checkpoint.size).await? == checkpoint.root {
-            Ok(place.clone())
+            Ok(position.clone())
         } else {
             Err(forked())
         }
     }
 
     /// Reads entries that the position's checkpoint covers.
-    async fn read(&self, place: &LogPosition, domains: &DomainSet) -> Result<ReadTiles, FollowError> {
-        let ids = self.due(place);
+    async fn read(&self, position: &LogPosition, domains: &DomainSet) -> Result<ReadTiles, FollowError> {
+        let ids = self.due(position);
         let mut read = ReadTiles::default();
         if ids.is_empty() {
             return Ok(read);
         }
-        let mut tree = Tree::open(&self.source, place, &self.edge).await?;
+        let mut tree = Tree::open(&self.source, position, &self.edge).await?;
         for id in &ids {
             tree.verify_ancestors(*id).await?;
         }
         let tree = &tree;
         let at_once = self.options.tiles_at_once.max(1);
-        let tiles = futures_util::stream::iter(ids).map(|id| self.read_tile(id, tree, place, domains));
+        let tiles = futures_util::stream::iter(ids).map(|id| self.read_tile(id, tree, position, domains));
         let mut tiles = std::pin::pin!(tiles.buffered(at_once));
         while let Some(tile) = tiles.try_next().await? {
             read.take(tile);
-            if read.octets > MATCHED_BYTES_MAX {
+            if read.bytes > MATCHED_BYTES_MAX {
                 break;
             }
         }
@@ -298,24 +307,24 @@ impl Follower {
     }
 
     /// Returns the tiles to read: full ones, and the partial one when its entries have waited long enough.
-    fn due(&self, place: &LogPosition) -> Vec<TileId> {
-        let first = place.next / TILE_WIDTH;
-        let most = self.options.tiles_a_step.max(1);
-        let all = (first..first + most as u64).map_while(|index| TileId::at(0, index, place.size));
-        all.filter(|id| id.is_full() || self.is_partial_due(place))
-            .filter(|id| end(*id) > place.next)
+    fn due(&self, position: &LogPosition) -> Vec<TileId> {
+        let first = position.next / TILE_WIDTH;
+        let tiles_max = self.options.tiles_per_step.max(1);
+        let all = (first..first + tiles_max as u64).map_while(|index| TileId::at(0, index, position.size));
+        all.filter(|id| id.is_full() || self.is_partial_due(position))
+            .filter(|id| end(*id) > position.next)
             .collect()
     }
 
-    fn is_partial_due(&self, place: &LogPosition) -> bool {
-        let patience = i64::try_from(self.options.partial_patience.as_millis()).unwrap_or(i64::MAX);
-        let waited = place.waiting_since_ms.map_or(0, |since| self.now_ms().saturating_sub(since));
-        waited >= patience
+    fn is_partial_due(&self, position: &LogPosition) -> bool {
+        let wait_max = i64::try_from(self.options.partial_wait_max.as_millis()).unwrap_or(i64::MAX);
+        let waited = position.waiting_since_ms.map_or(0, |since| self.now_ms().saturating_sub(since));
+        waited >= wait_max
     }
 
-    fn update_waiting_since(&self, place: &mut LogPosition) {
-        let waiting = place.behind() > 0 && full_tiles(place) == 0;
-        place.waiting_since_ms = match place.waiting_since_ms {
+    fn update_waiting_since(&self, position: &mut LogPosition) {
+        let waiting = position.behind() > 0 && full_tiles(position) == 0;
+        position.waiting_since_ms = match position.waiting_since_ms {
             _ if !waiting => None,
             Some(since) => Some(since),
             None => Some(self.now_ms()),
@@ -327,21 +336,21 @@ impl Follower {
         &self,
         id: TileId,
         tree: &Tree<'_>,
-        place: &LogPosition,
+        position: &LogPosition,
         domains: &DomainSet,
     ) -> Result<ReadTiles, FollowError> {
         let mut reason = String::new();
         for _ in 0..2 {
-            let octets = self.source.entries(id).await?;
-            match parse_tile_entries(&octets, id) {
+            let bytes = self.source.entries(id).await?;
+            match parse_tile_entries(&bytes, id) {
                 Ok((entries, hashes)) if tree.is_proven(id, &hashes) => {
-                    return Ok(matched(id, &entries, place.next, domains));
+                    return Ok(matched(id, &entries, position.next, domains));
                 }
                 Ok(_) => "the entries do not hash to the tree".clone_into(&mut reason),
                 Err(error) => reason = error,
             }
         }
-        Err(wrong(id.data_path(), reason, &place.note))
+        Err(wrong_tile(id.data_path(), reason, &position.note))
     }
 }
 
@@ -351,7 +360,7 @@ struct ReadTiles {
     matches: Vec<MatchedEntry>,
     entries: u64,
     unreadable: u64,
-    octets: usize,
+    bytes: usize,
 }
 
 impl ReadTiles {
@@ -359,14 +368,14 @@ impl ReadTiles {
         self.matches.extend(tile.matches);
         self.entries += tile.entries;
         self.unreadable += tile.unreadable;
-        self.octets += tile.octets;
+        self.bytes += tile.bytes;
     }
 }
 
 /// Parses the entries of a tile and computes their hashes. Returns as many as the tile's width, even if more are served.
-fn parse_tile_entries(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), String> {
+fn parse_tile_entries(bytes: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), String> {
     let width = usize::from(id.width);
-    let entries: Result<Vec<_>, _> = Entries::new(octets).take(width).collect();
+    let entries: Result<Vec<_>, _> = Entries::new(bytes).take(width).collect();
     let entries = entries.map_err(|error| error.to_string())?;
     if entries.len() != width {
         return Err(format!("{} entries instead of {width}", entries.len()));
@@ -390,7 +399,7 @@ fn matched(id: TileId, entries: &[Entry<'_>], next: u64, domains: &DomainSet) ->
         read.unreadable += u64::from(reading != Reading::Whole);
         if !found.is_empty() {
             let issuance = Issuance::from_logged(entry.logged);
-            read.octets += entry.logged.der().len();
+            read.bytes += entry.logged.der().len();
             read.matches.push(MatchedEntry {
                 index,
                 timestamp_ms: entry.timestamp_ms,
@@ -409,8 +418,8 @@ fn end(id: TileId) -> u64 {
 }
 
 /// Returns the number of full tiles with unread entries.
-fn full_tiles(place: &LogPosition) -> u64 {
-    (place.size / TILE_WIDTH).saturating_sub(place.next / TILE_WIDTH)
+fn full_tiles(position: &LogPosition) -> u64 {
+    (position.size / TILE_WIDTH).saturating_sub(position.next / TILE_WIDTH)
 }
 
 fn alarm(alarm: Alarm) -> FollowError {

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn log_position_serializes_to_compact_json() {
-        let place = LogPosition {
+        let position = LogPosition {
             size: 1_000,
             root: [0xab; 32],
             timestamp_ms: 7,
@@ -130,7 +130,7 @@ mod tests {
             next: 256,
             waiting_since_ms: None,
         };
-        let json = serde_json::to_string(&place).unwrap();
+        let json = serde_json::to_string(&position).unwrap();
         assert_eq!(
             json,
             format!(
@@ -138,7 +138,7 @@ mod tests {
                 "ab".repeat(32)
             )
         );
-        assert_eq!(serde_json::from_str::<LogPosition>(&json).unwrap(), place);
-        assert_eq!(place.behind(), 744);
+        assert_eq!(serde_json::from_str::<LogPosition>(&json).unwrap(), position);
+        assert_eq!(position.behind(), 744);
     }
 }

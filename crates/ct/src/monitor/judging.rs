@@ -25,23 +25,23 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Rounds between two checks for lagging sources: a minute.
 const BEHIND_EVERY: u64 = 12;
 /// Rounds between two reviews of unexpected issuances: ten minutes.
-const AGAIN_EVERY: u64 = 120;
+const REVIEW_EVERY: u64 = 120;
 /// Rounds between two clean-ups: an hour.
 const TRIM_EVERY: u64 = 720;
 /// Time for which an unexpected issuance is judged again: longer than the interval between scans.
-const AGAIN_FOR: Duration = Duration::from_secs(30 * 86_400);
+const REVIEW_FOR: Duration = Duration::from_secs(30 * 86_400);
 /// Time for which issuances are stored after expiry. The renewal of a 90-day certificate is issued well before that.
-const KEPT_AFTER_END: Duration = Duration::from_secs(90 * 86_400);
+const RETENTION_AFTER_EXPIRY: Duration = Duration::from_secs(90 * 86_400);
 /// Maximum rows deleted in one transaction.
-const TRIMMED: usize = 1_000;
+const TRIM_ROWS_MAX: usize = 1_000;
 /// Maximum transactions of one clean-up.
-const TRIMS: usize = 100;
+const TRIM_TRANSACTIONS_MAX: usize = 100;
 /// Maximum pages of one round, 256 issuances each. The next round continues.
 const PAGES: usize = 64;
 /// Maximum names of an issuance in an event.
 const NAMES_LISTED: usize = 10;
 /// Name of the cluster-wide lease for this work.
-const DUTY: &str = "ct-judge";
+const LEASE_NAME: &str = "ct-judge";
 
 /// Whether each source was lagging at the last check, by subject. A restarted process reports again; repeated alerts with the same
 /// key are counted but not sent again.
@@ -50,15 +50,15 @@ type BehindBySubject = HashMap<String, bool>;
 impl Monitor {
     /// Judges issuances and reports lagging sources until `stop`. Only one node of a cluster runs it at a time.
     pub(super) async fn judge(&self, stop: &CancellationToken) {
-        let (node, mut seen, mut looks) = (Uuid::now_v7(), BehindBySubject::new(), 0_u64);
+        let (node, mut seen, mut rounds) = (Uuid::now_v7(), BehindBySubject::new(), 0_u64);
         loop {
             let (woken, now_us) = (self.0.wake.notified(), self.0.clock.now_us());
-            match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
+            match self.0.store.lease(LEASE_NAME, node, now_us, in_us(LEASE)).await {
                 Ok(true) => {
-                    if let Err(error) = self.round(&mut seen, looks).await {
+                    if let Err(error) = self.round(&mut seen, rounds).await {
                         tracing::warn!(error = chain(&error), "CT issuances could not be evaluated");
                     }
-                    looks += 1;
+                    rounds += 1;
                 }
                 Ok(false) => {}
                 Err(error) => tracing::warn!(
@@ -74,8 +74,8 @@ impl Monitor {
                 () = tokio::time::sleep(if domains == 0 { IDLE_PERIOD } else { PERIOD }) => {}
             }
         }
-        let given_back = self.0.store.release(DUTY, node);
-        if !matches!(tokio::time::timeout(PERIOD, given_back).await, Ok(Ok(()))) {
+        let released = self.0.store.release(LEASE_NAME, node);
+        if !matches!(tokio::time::timeout(PERIOD, released).await, Ok(Ok(()))) {
             tracing::warn!(
                 "the lease to evaluate CT issuances could not be released; the lease expires within a minute"
             );
@@ -92,18 +92,18 @@ impl Monitor {
         self.round(&mut BehindBySubject::new(), 0).await
     }
 
-    async fn round(&self, seen: &mut BehindBySubject, looks: u64) -> Result<(), StoreError> {
+    async fn round(&self, seen: &mut BehindBySubject, rounds: u64) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let before = now_us.saturating_sub(in_us(self.0.options.grace));
         self.judge_range(CtVerdict::Pending, 0, before).await?;
-        if looks.is_multiple_of(AGAIN_EVERY) {
-            self.judge_range(CtVerdict::Unasked, now_us.saturating_sub(in_us(AGAIN_FOR)), before).await?;
+        if rounds.is_multiple_of(REVIEW_EVERY) {
+            self.judge_range(CtVerdict::Unasked, now_us.saturating_sub(in_us(REVIEW_FOR)), before).await?;
         }
-        if looks.is_multiple_of(BEHIND_EVERY) {
+        if rounds.is_multiple_of(BEHIND_EVERY) {
             self.report_lag(seen).await?;
         }
-        if looks % TRIM_EVERY == 1 {
-            self.trim(now_us.saturating_sub(in_us(KEPT_AFTER_END))).await?;
+        if rounds % TRIM_EVERY == 1 {
+            self.trim(now_us.saturating_sub(in_us(RETENTION_AFTER_EXPIRY))).await?;
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Monitor {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
         let mut events = Vec::new();
-        let mut tell = |subject: String, since_us: Option<i64>, lag: CtLag| {
+        let mut report = |subject: String, since_us: Option<i64>, lag: CtLag| {
             let lag_us = since_us.map_or(0, |since| now_us.saturating_sub(since).max(0));
             let behind = since_us.is_some() && lag_us >= too_long;
             if seen.insert(subject.clone(), behind) != Some(behind) {
@@ -160,9 +160,9 @@ impl Monitor {
             }
             lag_us as f64 / 1e6
         };
-        let there = self.services();
+        let configured = self.services();
         for row in tables::Ct::of(store).services().await? {
-            if !there.contains(&row.service.as_str()) {
+            if !configured.contains(&row.service.as_str()) {
                 continue;
             }
             // The search is overdue, or its last attempt failed.
@@ -170,7 +170,7 @@ impl Monitor {
             let since = [overdue, row.failing_since_us].into_iter().flatten().min();
             let detail = format!("the last search failed for {} of {} domains", row.failing, row.domains);
             let lag = CtLag { name: row.service.clone(), detail };
-            let lag_s = tell(service_subject(&row.service), since, lag);
+            let lag_s = report(service_subject(&row.service), since, lag);
             self.0.counters.lock().service(&row.service).lag_s = lag_s;
         }
         for row in tables::Ct::of(store).logs().await? {
@@ -179,7 +179,7 @@ impl Monitor {
             }
             let since = [row.failing_since_us, row.behind_since_us].into_iter().flatten().min();
             let detail = row.last_error.unwrap_or_else(|| format!("{} entries are not read yet", row.behind));
-            tell(log_subject(&row.log_id), since, CtLag { name: row.name, detail });
+            report(log_subject(&row.log_id), since, CtLag { name: row.name, detail });
         }
         if events.is_empty() {
             return Ok(());
@@ -188,8 +188,10 @@ impl Monitor {
     }
 
     async fn trim(&self, before_us: i64) -> Result<(), StoreError> {
-        for _ in 0..TRIMS {
-            if tables::Ct::of(&self.0.store).issuances_trim(before_us, TRIMMED).await? < TRIMMED as u64 {
+        for _ in 0..TRIM_TRANSACTIONS_MAX {
+            if tables::Ct::of(&self.0.store).issuances_trim(before_us, TRIM_ROWS_MAX).await?
+                < TRIM_ROWS_MAX as u64
+            {
                 break;
             }
         }
@@ -237,10 +239,10 @@ fn describe_reason(why: &Unasked) -> String {
             "the issuer has no known certificate for the domain, or is not allowed".to_owned()
         }
         Unasked::NamesNotKnown(names) => {
-            let told: Vec<&str> = names.iter().take(NAMES_LISTED).map(String::as_str).collect();
+            let listed: Vec<&str> = names.iter().take(NAMES_LISTED).map(String::as_str).collect();
             format!(
                 "no known certificate of the issuer has all of these names; new names: {}",
-                told.join(", ")
+                listed.join(", ")
             )
         }
         Unasked::TooEarly { .. } => {

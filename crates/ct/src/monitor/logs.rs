@@ -34,9 +34,9 @@ const LIST_LIMIT: Duration = Duration::from_secs(60);
 /// Duration of a node's lease on a log.
 const LEASE: Duration = Duration::from_secs(60);
 /// Interval of lease renewals during a step: 64 tiles over a slow connection take minutes.
-const KEEP_EVERY: Duration = Duration::from_secs(20);
+const RENEW_EVERY: Duration = Duration::from_secs(20);
 /// Timeout of the last database request during shutdown.
-const LAST_TRY: Duration = Duration::from_secs(2);
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Monitor {
     /// Follows the logs on the lists until `stop`.
@@ -78,7 +78,7 @@ impl Monitor {
             lists.push(LogList::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?);
         }
         for url in &self.0.lists.urls {
-            let list = self.fetched(url, LIST_BYTES_MAX).await?;
+            let list = self.fetch(url, LIST_BYTES_MAX).await?;
             self.verify_list(url, &list.body).await?;
             lists.push(LogList::parse(&list.body).map_err(|error| format!("{url}: {error}"))?);
         }
@@ -93,16 +93,16 @@ impl Monitor {
     /// different versions. The next attempt fetches both again; until then the logs of the last valid list are followed.
     async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
         for signer in &self.0.lists.signers {
-            if let Some(beside) = signer.signature_url(url) {
-                let signature = self.fetched(&beside, LIST_SIGNATURE_BYTES_MAX).await?;
+            if let Some(signature_location) = signer.signature_url(url) {
+                let signature = self.fetch(&signature_location, LIST_SIGNATURE_BYTES_MAX).await?;
                 signer.verify(list, &signature.body).map_err(|error| format!("{url}: {error}"))?;
             }
         }
         Ok(())
     }
 
-    async fn fetched(&self, url: &str, octets_max: usize) -> Result<Reply, String> {
-        let reply = self.0.http.get(url, &[], octets_max, Deadline::within(LIST_LIMIT)).await;
+    async fn fetch(&self, url: &str, bytes_max: usize) -> Result<Reply, String> {
+        let reply = self.0.http.get(url, &[], bytes_max, Deadline::within(LIST_LIMIT)).await;
         let reply = reply.map_err(|error| format!("{url}: {}", chain(&error)))?;
         if reply.status == StatusCode::OK { Ok(reply) } else { Err(format!("{url}: {}", reply.status)) }
     }
@@ -116,24 +116,25 @@ impl Monitor {
         tasks: &mut JoinSet<()>,
         followed: &mut HashMap<Hash, CancellationToken>,
     ) {
-        let mut wanted: Vec<TiledLog> = list.tiled.into_iter().filter(|log| log.state.is_watched()).collect();
-        if wanted.len() > FOLLOWED_MAX {
+        let mut watched_logs: Vec<TiledLog> =
+            list.tiled.into_iter().filter(|log| log.state.is_watched()).collect();
+        if watched_logs.len() > FOLLOWED_MAX {
             tracing::warn!(
-                logs = wanted.len(),
+                logs = watched_logs.len(),
                 FOLLOWED_MAX,
                 "more CT logs than the limit; the rest is not monitored"
             );
-            wanted.truncate(FOLLOWED_MAX);
+            watched_logs.truncate(FOLLOWED_MAX);
         }
         followed.retain(|id, ended| {
-            let stays = wanted.iter().any(|log| log.key.log_id() == id);
+            let stays = watched_logs.iter().any(|log| log.key.log_id() == id);
             if !stays {
                 ended.cancel();
             }
             stays
         });
-        self.0.counters.lock().retain_logs(wanted.iter().map(|log| log.description.as_str()));
-        for log in wanted {
+        self.0.counters.lock().retain_logs(watched_logs.iter().map(|log| log.description.as_str()));
+        for log in watched_logs {
             followed.entry(*log.key.log_id()).or_insert_with(|| {
                 let (monitor, until) = (self.clone(), stop.child_token());
                 let ended = until.clone();
@@ -172,8 +173,8 @@ impl Monitor {
             }
         }
         // Another node can continue immediately.
-        let given_back = self.0.store.release(&lease, node);
-        if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
+        let released = self.0.store.release(&lease, node);
+        if !matches!(tokio::time::timeout(RELEASE_LIMIT, released).await, Ok(Ok(()))) {
             tracing::warn!(
                 log = log.description,
                 "the lease of a CT log could not be released; the lease expires by itself"
@@ -200,10 +201,10 @@ impl Monitor {
             return Ok(false);
         }
         let row = tables::Ct::of(store).log(*log.key.log_id()).await?;
-        let place = match row.as_ref().map(|row| row.place.as_str()) {
+        let position = match row.as_ref().map(|row| row.position.as_str()) {
             None | Some("") => None,
             Some(text) => match serde_json::from_str::<LogPosition>(text) {
-                Ok(place) => Some(place),
+                Ok(position) => Some(position),
                 Err(error) => {
                     self.fail(log, format!("the stored position in the log cannot be parsed: {error}"))
                         .await?;
@@ -212,8 +213,8 @@ impl Monitor {
             },
         };
         let step = tokio::select! {
-            step = follower.step(place.as_ref(), &watched.logs) => step,
-            lost = self.keep(lease, node) => return lost.map(|()| false),
+            step = follower.step(position.as_ref(), &watched.logs) => step,
+            lost = self.renew_lease(lease, node) => return lost.map(|()| false),
         };
         match step {
             Ok(step) => self.store_step(log, row, step, &watched).await,
@@ -229,9 +230,9 @@ impl Monitor {
     }
 
     /// Renews a log's lease until another node has it.
-    async fn keep(&self, lease: &str, node: Uuid) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &str, node: Uuid) -> Result<(), StoreError> {
         loop {
-            tokio::time::sleep(KEEP_EVERY).await;
+            tokio::time::sleep(RENEW_EVERY).await;
             if !self.0.store.lease(lease, node, self.0.clock.now_us(), in_us(LEASE)).await? {
                 return Ok(());
             }
@@ -259,9 +260,9 @@ impl Monitor {
         let stored = CtLogStep {
             log_id: *log.key.log_id(),
             name: name.clone(),
-            from: row.as_ref().map(|row| row.place.clone()).unwrap_or_default(),
+            from: row.as_ref().map(|row| row.position.clone()).unwrap_or_default(),
             // Serialization cannot fail.
-            place: serde_json::to_string(&step.place).unwrap_or_default(),
+            position: serde_json::to_string(&step.position).unwrap_or_default(),
             behind: i64::try_from(step.behind).unwrap_or(i64::MAX),
             behind_since_us: step.more.then(|| behind.unwrap_or(now_us)),
             failing_since_us: stale.is_some().then(|| failing.unwrap_or(now_us)),
@@ -273,14 +274,14 @@ impl Monitor {
             .into_iter()
             .map(|one| ReportedIssuance::from_log_match(one, &watched.logs, name))
             .collect();
-        let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, None));
+        let alarm_ended = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, None));
         let new = self.0.store.write("ct_step", move |tx| {
             async move {
                 if !step_ct_log(tx, &stored).await? {
                     return Ok(None);
                 }
                 let new = record(tx, found, now_us).await?;
-                emit(tx, over.into_iter().collect()).await?;
+                emit(tx, alarm_ended.into_iter().collect()).await?;
                 Ok(Some(new.len()))
             }
             .boxed()
@@ -290,15 +291,15 @@ impl Monitor {
         let figures = counters.log(name);
         figures.entries += step.entries;
         figures.new += new as u64;
-        (figures.size, figures.behind, figures.inconsistent) = (step.place.size, step.behind, false);
+        (figures.size, figures.behind, figures.inconsistent) = (step.position.size, step.behind, false);
         Ok(step.more)
     }
 
     async fn alarm(&self, log: &TiledLog, row: Option<&CtLogRow>, alarm: &Alarm) -> Result<(), StoreError> {
         let known = row.and_then(|row| row.alarm.as_deref()).and_then(|text| serde_json::from_str(text).ok());
-        let news = known.is_none_or(|known: Alarm| known.code() != alarm.code());
+        let is_new = known.is_none_or(|known: Alarm| known.code() != alarm.code());
         let (log_id, name, now_us) = (*log.key.log_id(), log.description.clone(), self.0.clock.now_us());
-        let event = news.then(|| self.log_event(log, Some(alarm)));
+        let event = is_new.then(|| self.log_event(log, Some(alarm)));
         // Serialization cannot fail.
         let text = serde_json::to_string(alarm).unwrap_or_default();
         tracing::error!(log = name, alarm = alarm.code(), "a CT log is inconsistent: {alarm}");

@@ -34,14 +34,14 @@ use self::figures::Counters;
 use super::domains::{DomainSet, registered_domain};
 use super::follow::FollowOptions;
 use super::issuance::{Decision, IssuerRule, Verdict};
-use super::ledger::{GRACE, settle};
+use super::ledger::{GRACE, set_verdict};
 use super::merkle::Hash;
 use super::search::SearchService;
 use crate::tables;
 use crate::tables::{
     CT_DOMAINS_MAX, CtDomainInsertion, CtDomainRow, CtDomainSettings, CtFilter, CtIssuanceRow, CtLogRow,
-    CtSearchRow, ct_issuance, delete_ct_domain, delete_ct_log, insert_ct_domain, seed_ct_searches,
-    update_ct_domain, want_ct_searches,
+    CtSearchRow, ct_issuance, delete_ct_domain, delete_ct_log, insert_ct_domain, make_ct_searches_due,
+    seed_ct_searches, update_ct_domain,
 };
 
 /// Service name that represents all followed logs in a domain's list of services.
@@ -210,7 +210,7 @@ impl Monitor {
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("ct-monitor");
-        tokio::join!(self.ask(&stop), self.follow(&stop), self.judge(&stop));
+        tokio::join!(self.run_searches(&stop), self.follow(&stop), self.judge(&stop));
     }
 
     /// Returns counters of this process, and the state of searches and logs.
@@ -324,25 +324,25 @@ impl Monitor {
         let at_us = self.0.clock.now_us();
         let event = self.audited(actor, "ct.watch", format!("ct-domain/{name}"), details(new));
         let services = self.service_names();
-        let made = {
+        let insertion = {
             let name = name.clone();
             self.0.store.write("ct_watch", move |tx| {
                 async move {
-                    let made = insert_ct_domain(tx, &name, &settings, at_us).await?;
-                    if made == CtDomainInsertion::Made {
+                    let insertion = insert_ct_domain(tx, &name, &settings, at_us).await?;
+                    if insertion == CtDomainInsertion::Made {
                         for service in &services {
                             seed_ct_searches(tx, service, Some(&name), at_us).await?;
                         }
                         audit(tx, vec![event]).await?;
                     }
-                    Ok(made)
+                    Ok(insertion)
                 }
                 .boxed()
             })
         };
-        match made.await? {
+        match insertion.await? {
             CtDomainInsertion::Made => self.notify_and_reload(&name).await,
-            CtDomainInsertion::There => Err(MonitorError::Taken(name)),
+            CtDomainInsertion::Exists => Err(MonitorError::Taken(name)),
             CtDomainInsertion::Full => Err(MonitorError::Full),
         }
     }
@@ -431,17 +431,21 @@ impl Monitor {
     pub async fn unwatch(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let name = row.name.clone();
         let event = self.audited(actor, "ct.unwatch", format!("ct-domain/{name}"), json!({}));
-        let gone = self.0.store.write("ct_unwatch", move |tx| {
+        let deleted = self.0.store.write("ct_unwatch", move |tx| {
             async move {
-                let gone = delete_ct_domain(tx, &name).await?;
-                if gone {
+                let deleted = delete_ct_domain(tx, &name).await?;
+                if deleted {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(MonitorError::Unknown(format!("watched domain {}", row.name))) }
+        if deleted.await? {
+            Ok(())
+        } else {
+            Err(MonitorError::Unknown(format!("watched domain {}", row.name)))
+        }
     }
 
     /// Makes a domain's searches due now.
@@ -455,17 +459,17 @@ impl Monitor {
             return Err(MonitorError::NotNow(name));
         }
         let event = self.audited(actor, "ct.run", format!("ct-domain/{name}"), json!({}));
-        let wanted = self.0.store.write("ct_run", move |tx| {
+        let due = self.0.store.write("ct_run", move |tx| {
             async move {
-                let wanted = want_ct_searches(tx, &name, at_us).await?;
-                if wanted > 0 {
+                let due = make_ct_searches_due(tx, &name, at_us).await?;
+                if due > 0 {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(wanted)
+                Ok(due)
             }
             .boxed()
         });
-        if wanted.await? == 0 {
+        if due.await? == 0 {
             return Err(MonitorError::NotNow(row.name.clone()));
         }
         self.0.wake.notify_waiters();
@@ -491,25 +495,27 @@ impl Monitor {
         let at_us = self.0.clock.now_us();
         let decision =
             Decision { by: actor.to_owned(), reason: reason.to_owned(), at: at_us.div_euclid(1_000_000) };
-        let told = CtIssuanceDecision { detail: reason.to_owned() };
-        let (verdict, action, told) = match review {
+        let alert_event = CtIssuanceDecision { detail: reason.to_owned() };
+        let (verdict, action, alert_event) = match review {
             Review::Expected => {
-                let told = Event::CtIssuanceExpected(CtIssuanceExpected::Decided(told));
-                (Verdict::Accepted(decision), "ct.expect", told)
+                let alert_event = Event::CtIssuanceExpected(CtIssuanceExpected::Decided(alert_event));
+                (Verdict::Accepted(decision), "ct.expect", alert_event)
             }
-            Review::Acknowledged => {
-                (Verdict::Acknowledged(decision), "ct.acknowledge", Event::CtIssuanceAcknowledged(told))
-            }
+            Review::Acknowledged => (
+                Verdict::Acknowledged(decision),
+                "ct.acknowledge",
+                Event::CtIssuanceAcknowledged(alert_event),
+            ),
         };
         let subject = format!("ct-issuance/{id}");
         let event = self.audited(actor, action, subject.clone(), json!({"reason": reason}));
-        let told = new_event(at_us, subject, &told);
+        let alert_event = new_event(at_us, subject, &alert_event);
         let decided = self.0.store.write("ct_decide", move |tx| {
             async move {
-                let moved = settle(tx, &[id], &verdict).await?;
+                let moved = set_verdict(tx, &[id], &verdict).await?;
                 if !moved.is_empty() {
                     audit(tx, vec![event]).await?;
-                    emit(tx, vec![told]).await?;
+                    emit(tx, vec![alert_event]).await?;
                 }
                 Ok((moved.len(), ct_issuance(tx, id).await?))
             }
@@ -531,23 +537,23 @@ impl Monitor {
     pub async fn forget_log(&self, log_id: Hash, actor: &str) -> Result<(), MonitorError> {
         let subject = log_subject(&log_id);
         let event = self.audited(actor, "ct.forget_log", subject.clone(), json!({}));
-        let told = [
+        let alert_event = [
             Event::CtLogConsistent(CtLogConsistent::Forgotten(CtForgotten {})),
             Event::CtCaughtUp(CtLagEnded::Forgotten(CtForgotten {})),
         ];
-        let told = told.map(|event| new_event(self.0.clock.now_us(), subject.clone(), &event));
-        let gone = self.0.store.write("ct_forget_log", move |tx| {
+        let alert_event = alert_event.map(|event| new_event(self.0.clock.now_us(), subject.clone(), &event));
+        let deleted = self.0.store.write("ct_forget_log", move |tx| {
             async move {
-                let gone = delete_ct_log(tx, log_id).await?;
-                if gone {
+                let deleted = delete_ct_log(tx, log_id).await?;
+                if deleted {
                     audit(tx, vec![event]).await?;
-                    emit(tx, told.to_vec()).await?;
+                    emit(tx, alert_event.to_vec()).await?;
                 }
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(MonitorError::Unknown("such log".to_owned())) }
+        if deleted.await? { Ok(()) } else { Err(MonitorError::Unknown("such log".to_owned())) }
     }
 
     fn service_names(&self) -> Vec<String> {
@@ -568,10 +574,12 @@ impl Monitor {
         if new.rule.trust_allowed && allowed.is_empty() {
             return invalid("trust_issuers needs a list of allowed issuers in `issuers`".to_owned());
         }
-        let there = self.services();
-        if let Some(unknown) = new.services.iter().find(|name| !there.contains(&name.as_str())) {
-            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            return invalid(format!("unknown CT search service {unknown:?}; configured services: {there}"));
+        let configured = self.services();
+        if let Some(unknown) = new.services.iter().find(|name| !configured.contains(&name.as_str())) {
+            let configured = if configured.is_empty() { "none".to_owned() } else { configured.join(", ") };
+            return invalid(format!(
+                "unknown CT search service {unknown:?}; configured services: {configured}"
+            ));
         }
         let mut services = new.services.clone();
         services.sort_unstable();

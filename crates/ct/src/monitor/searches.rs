@@ -15,10 +15,10 @@ use uuid::Uuid;
 
 use super::{Monitor, in_us};
 use crate::issuance::Verdict;
-use crate::ledger::{ReportedIssuance, record, settle};
+use crate::ledger::{ReportedIssuance, record, set_verdict};
 use crate::search::{SearchCursor, SearchError, SearchOutcome, SearchPage, SearchQuery, SearchService, poll};
 use crate::tables;
-use crate::tables::{CtSearchRow, leave_ct_search, seed_ct_searches};
+use crate::tables::{CtSearchRow, seed_ct_searches, store_ct_search};
 
 /// Interval of checks for due searches and of lease extensions.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const RETRY_MIN: Duration = Duration::from_secs(60);
 /// Searches that are due at the same time are spread over the interval divided by this number.
 const JITTER: u32 = 10;
 /// Timeout of the last database request during shutdown.
-const LAST_TRY: Duration = Duration::from_secs(2);
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Service name and domain.
 type Key = (String, String);
@@ -41,47 +41,47 @@ struct SearchRunner {
     monitor: Monitor,
     node: Uuid,
     tasks: JoinSet<()>,
-    held: HashMap<Id, (Key, CancellationToken)>,
+    running: HashMap<Id, (Key, CancellationToken)>,
 }
 
 impl Monitor {
     /// Runs searches when they are due, until `stop`; then releases the searches in progress.
-    pub(super) async fn ask(&self, stop: &CancellationToken) {
+    pub(super) async fn run_searches(&self, stop: &CancellationToken) {
         if self.0.services.is_empty() {
             return;
         }
         let monitor = self.clone();
-        let mut asker =
-            SearchRunner { monitor, node: Uuid::now_v7(), tasks: JoinSet::new(), held: HashMap::new() };
-        let mut looks = 0_u64;
+        let mut runner =
+            SearchRunner { monitor, node: Uuid::now_v7(), tasks: JoinSet::new(), running: HashMap::new() };
+        let mut periods = 0_u64;
         loop {
             let woken = self.0.wake.notified();
-            if let Err(error) = asker.tick(looks.is_multiple_of(SEED_EVERY)).await {
+            if let Err(error) = runner.tick(periods.is_multiple_of(SEED_EVERY)).await {
                 tracing::warn!(error = chain(&error), "due CT searches could not be claimed");
             }
             let until = tokio::time::Instant::now() + PERIOD;
             let due = tokio::select! {
                 () = stop.cancelled() => break,
                 () = woken => false,
-                Some(ended) = asker.tasks.join_next_with_id() => { asker.ended(ended); false }
+                Some(ended) = runner.tasks.join_next_with_id() => { runner.ended(ended); false }
                 () = tokio::time::sleep_until(until) => true,
             };
-            looks += u64::from(due);
+            periods += u64::from(due);
         }
-        asker.stop().await;
+        runner.stop().await;
     }
 
     /// Runs a claimed search, page after page. If a result cannot be stored, the lease expires and the search is repeated.
-    async fn question(&self, node: Uuid, service: Arc<SearchService>, row: CtSearchRow) {
+    async fn query(&self, node: Uuid, service: Arc<SearchService>, row: CtSearchRow) {
         let cursor: SearchCursor = serde_json::from_str(&row.cursor).unwrap_or_default();
-        let question = SearchQuery { domain: row.domain.clone(), cursor };
+        let query = SearchQuery { domain: row.domain.clone(), cursor };
         // One page waits while another is stored.
         let (sender, mut answers) = mpsc::channel::<SearchOutcome>(1);
         let storing = async move {
             let mut row = row;
             while let Some(answer) = answers.recv().await {
                 match self.store_search_result(node, &row, answer.result).await {
-                    Ok(Some(left)) => row = left,
+                    Ok(Some(updated)) => row = updated,
                     Ok(None) => return,
                     Err(error) => {
                         let (service, domain) = (&row.service, &row.domain);
@@ -96,7 +96,7 @@ impl Monitor {
                 }
             }
         };
-        tokio::join!(poll(vec![(service, vec![question])], sender), storing);
+        tokio::join!(poll(vec![(service, vec![query])], sender), storing);
     }
 
     /// Stores a page and the next cursor in one transaction; `None` when another node has the search by now.
@@ -108,27 +108,27 @@ impl Monitor {
     ) -> Result<Option<CtSearchRow>, StoreError> {
         let now_us = self.0.clock.now_us();
         self.count(&row.service, &result);
-        let (left, found) = match result {
+        let (updated, found) = match result {
             Ok(page) => {
-                let left = self.after(row, &page, node, now_us);
+                let updated = self.after(row, &page, node, now_us);
                 let watched = self.0.watched.read().clone();
                 let of =
                     |one| ReportedIssuance::from_search_result(one, &row.domain, &watched.all, &row.service);
-                (left, page.issuances.into_iter().map(of).collect())
+                (updated, page.issuances.into_iter().map(of).collect())
             }
             Err(error) => (failed(row, &error, now_us), Vec::new()),
         };
         // Everything that a service reports before its first complete search is the baseline.
         let baseline = row.baseline_at_us.is_none();
-        let next = left.clone();
+        let next = updated.clone();
         let new = self.0.store.write("ct_answer", move |tx| {
             async move {
-                if !leave_ct_search(tx, node, &left).await? {
+                if !store_ct_search(tx, node, &updated).await? {
                     return Ok(None);
                 }
                 let new = record(tx, found, now_us).await?;
                 if baseline && !new.is_empty() {
-                    settle(tx, &new, &Verdict::Baseline).await?;
+                    set_verdict(tx, &new, &Verdict::Baseline).await?;
                 }
                 Ok(Some(new.len()))
             }
@@ -151,7 +151,7 @@ impl Monitor {
 
     /// Returns the state of a search after a page.
     fn after(&self, row: &CtSearchRow, page: &SearchPage, node: Uuid, now_us: i64) -> CtSearchRow {
-        let left = CtSearchRow {
+        let updated = CtSearchRow {
             // Serialization cannot fail.
             cursor: serde_json::to_string(&page.cursor).unwrap_or_default(),
             answered_at_us: Some(now_us),
@@ -162,19 +162,19 @@ impl Monitor {
         };
         if page.more {
             let until_us = Some(now_us.saturating_add(in_us(LEASE)));
-            return CtSearchRow { holder: Some(node), until_us, ..left };
+            return CtSearchRow { holder: Some(node), until_us, ..updated };
         }
         let every = self.0.options.poll_every;
-        let (wait, told_all) =
+        let (wait, completed_at_us) =
             if page.doubtful { (page.poll_after, None) } else { (every.max(page.poll_after), Some(now_us)) };
         let of = format!("{}/{}", row.service, row.domain);
         let jitter = jitter::by_hash(of.as_bytes(), now_us, in_us(wait / JITTER));
         CtSearchRow {
             due_at_us: now_us.saturating_add(in_us(wait)).saturating_add(jitter),
-            baseline_at_us: row.baseline_at_us.or(told_all),
+            baseline_at_us: row.baseline_at_us.or(completed_at_us),
             holder: None,
             until_us: None,
-            ..left
+            ..updated
         }
     }
 }
@@ -203,7 +203,7 @@ impl SearchRunner {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.ended(ended);
         }
-        self.keep().await?;
+        self.renew_leases().await?;
         // A server without watched domains writes nothing.
         if self.monitor.watched().await?.all.is_empty() {
             return Ok(());
@@ -217,7 +217,7 @@ impl SearchRunner {
                 });
                 seeded.await?;
             }
-            let under_way = self.held.values().filter(|((name, _), _)| name == service.name()).count();
+            let under_way = self.running.values().filter(|((name, _), _)| name == service.name()).count();
             let room = service.in_flight().saturating_sub(under_way);
             if room == 0 {
                 continue;
@@ -241,22 +241,22 @@ impl SearchRunner {
             let _live = telemetry::tasks::guard("ct-question");
             tokio::select! {
                 () = until.cancelled() => {}
-                () = monitor.question(node, service, row) => {}
+                () = monitor.query(node, service, row) => {}
             }
         });
-        self.held.insert(task.id(), (key, stop));
+        self.running.insert(task.id(), (key, stop));
     }
 
-    async fn keep(&self) -> Result<(), StoreError> {
-        if self.held.is_empty() {
+    async fn renew_leases(&self) -> Result<(), StoreError> {
+        if self.running.is_empty() {
             return Ok(());
         }
         let until_us = self.monitor.0.clock.now_us().saturating_add(in_us(LEASE));
-        let keys: Vec<Key> = self.held.values().map(|(key, _)| key.clone()).collect();
-        let kept = tables::Ct::of(self.store()).renew_searches(self.node, &keys, until_us).await?;
-        for (key, stop) in self.held.values() {
+        let keys: Vec<Key> = self.running.values().map(|(key, _)| key.clone()).collect();
+        let renewed = tables::Ct::of(self.store()).renew_searches(self.node, &keys, until_us).await?;
+        for (key, stop) in self.running.values() {
             // A search that has just finished has no lease any longer; cancelling it has no effect.
-            if !kept.contains(key) {
+            if !renewed.contains(key) {
                 stop.cancel();
             }
         }
@@ -271,18 +271,18 @@ impl SearchRunner {
                 error.id()
             }
         };
-        self.held.remove(&id);
+        self.running.remove(&id);
     }
 
     async fn stop(mut self) {
-        for (_, stop) in self.held.values() {
+        for (_, stop) in self.running.values() {
             stop.cancel();
         }
         while let Some(ended) = self.tasks.join_next_with_id().await {
             self.ended(ended);
         }
-        let given_back = tables::Ct::of(self.store()).release_searches(self.node);
-        if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
+        let released = tables::Ct::of(self.store()).release_searches(self.node);
+        if !matches!(tokio::time::timeout(RELEASE_LIMIT, released).await, Ok(Ok(()))) {
             tracing::warn!("running CT searches could not be released; their leases expire within a minute");
         }
     }

@@ -35,7 +35,7 @@ pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const PAGES_MAX: usize = 10_000;
 /// Number of consecutive empty responses to a first query before the result is accepted as empty: an overloaded service returns
 /// `[]` even if it has results.
-pub const EMPTIES_BELIEVED: u8 = 3;
+pub const EMPTY_RESPONSES_MIN: u8 = 3;
 /// Delay after an empty response that is not accepted yet.
 const EMPTY_RETRY: Duration = Duration::from_secs(120);
 /// Interval between queries if the service does not set one: an hour, the time in which log entries reach the services.
@@ -71,7 +71,7 @@ pub struct SearchOptions {
     /// Timeout of one response.
     pub answer_limit: Duration,
     /// Longest wait for the rate limit. A request that would wait longer fails instead.
-    pub patience: Duration,
+    pub wait_max: Duration,
 }
 
 impl SearchOptions {
@@ -90,7 +90,7 @@ impl SearchOptions {
             },
             in_flight: 4,
             answer_limit: Duration::from_secs(60),
-            patience: Duration::from_secs(60),
+            wait_max: Duration::from_secs(60),
         }
     }
 
@@ -106,7 +106,7 @@ impl SearchOptions {
             in_flight: 2,
             // Responses for large domains take minutes.
             answer_limit: Duration::from_secs(180),
-            patience: Duration::from_secs(300),
+            wait_max: Duration::from_secs(300),
         }
     }
 }
@@ -222,7 +222,7 @@ impl SearchService {
     /// Creates a client that sends requests through `http`.
     #[must_use]
     pub fn new(options: SearchOptions, http: Client, clock: Clock) -> Self {
-        let gate = Gate::new(options.pace, options.in_flight, options.patience);
+        let gate = Gate::new(options.pace, options.in_flight, options.wait_max);
         Self { options, http, gate, clock }
     }
 
@@ -240,8 +240,8 @@ impl SearchService {
 
     /// Returns counters of requests and throttling, and the request rate that the rate limiter has learned.
     #[must_use]
-    pub fn paced(&self) -> PacerCounts {
-        self.gate.paced()
+    pub fn pacer_counts(&self) -> PacerCounts {
+        self.gate.pacer_counts()
     }
 
     /// Fetches one page of the certificates issued at and below `domain` (a registered domain), starting at `cursor`.
@@ -258,31 +258,34 @@ impl SearchService {
         cursor: &SearchCursor,
     ) -> Result<SearchPage, SearchError> {
         let service = || self.options.name.clone();
-        let turn = self
+        let permit = self
             .gate
             .enter()
             .await
             .map_err(|retry_after| SearchError::Throttled { service: service(), retry_after })?;
         let failing = |reason, retry_after| SearchError::Failing { service: service(), reason, retry_after };
-        let reply = match self.ask(domain, cursor).await {
+        let reply = match self.request(domain, cursor).await {
             Ok(reply) => reply,
-            Err(error) => return Err(failing(error.to_string(), turn.failed(None))),
+            Err(error) => return Err(failing(error.to_string(), permit.failed(None))),
         };
         let now = self.clock.now_seconds();
-        let told = reply.retry_after(now);
+        let requested_delay = reply.retry_after(now);
         match reply.status {
             StatusCode::OK => {}
             StatusCode::TOO_MANY_REQUESTS => {
-                let retry_after = turn.throttled(told);
+                let retry_after = permit.throttled(requested_delay);
                 return Err(SearchError::Throttled { service: service(), retry_after });
             }
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                turn.answered();
+                permit.answered();
                 let reason = format!("{}: {}", reply.status, reply.excerpt());
                 return Err(SearchError::Refused { service: service(), reason });
             }
             status => {
-                return Err(failing(format!("{status}: {}", reply.excerpt()), turn.failed(told)));
+                return Err(failing(
+                    format!("{status}: {}", reply.excerpt()),
+                    permit.failed(requested_delay),
+                ));
             }
         }
         let read = match self.options.dialect {
@@ -291,17 +294,17 @@ impl SearchService {
         };
         let found = match read {
             Ok(found) => found,
-            Err(error) => return Err(failing(error.to_string(), turn.failed(None))),
+            Err(error) => return Err(failing(error.to_string(), permit.failed(None))),
         };
         if found.issuances.is_empty() && self.is_empty_implausible(cursor, now, &found) {
             let (service, domain) = (service(), domain.to_owned());
-            return Err(SearchError::SuspiciousEmpty { service, domain, retry_after: turn.failed(None) });
+            return Err(SearchError::SuspiciousEmpty { service, domain, retry_after: permit.failed(None) });
         }
-        turn.answered();
-        Ok(self.page(found, cursor, told))
+        permit.answered();
+        Ok(self.page(found, cursor, requested_delay))
     }
 
-    async fn ask(&self, domain: &str, cursor: &SearchCursor) -> Result<Reply, outbound::http::HttpError> {
+    async fn request(&self, domain: &str, cursor: &SearchCursor) -> Result<Reply, outbound::http::HttpError> {
         let base = self.options.url.trim_end_matches('/');
         let url = match self.options.dialect {
             Dialect::CertSpotter => cert_spotter::url(base, domain, cursor.after.as_deref()),
@@ -321,14 +324,19 @@ impl SearchService {
         whole && found.after.is_none() && cursor.newest_end.is_some_and(|end| end > now)
     }
 
-    fn page(&self, found: IssuancesFound, cursor: &SearchCursor, told: Option<Duration>) -> SearchPage {
+    fn page(
+        &self,
+        found: IssuancesFound,
+        cursor: &SearchCursor,
+        requested_delay: Option<Duration>,
+    ) -> SearchPage {
         let first = cursor.after.is_none();
         let empty = found.issuances.is_empty() && found.after.is_none();
         let empties = if first && empty { cursor.empties.saturating_add(1) } else { 0 };
-        let doubtful = first && empty && empties < EMPTIES_BELIEVED;
+        let doubtful = first && empty && empties < EMPTY_RESPONSES_MIN;
         let newest = found.issuances.iter().map(|one| one.not_after.0).max();
         let more = self.options.dialect == Dialect::CertSpotter && !empty;
-        let poll_after = if doubtful { EMPTY_RETRY } else { told.unwrap_or(POLL_AFTER) };
+        let poll_after = if doubtful { EMPTY_RETRY } else { requested_delay.unwrap_or(POLL_AFTER) };
         SearchPage {
             cursor: SearchCursor {
                 after: found.after.or_else(|| cursor.after.clone()),
@@ -370,28 +378,28 @@ pub struct SearchOutcome {
 /// Dropping the future aborts the requests in progress; results already sent are valid.
 #[crate::boxed]
 pub async fn poll(work: Vec<(Arc<SearchService>, Vec<SearchQuery>)>, answers: mpsc::Sender<SearchOutcome>) {
-    let services = work.into_iter().map(|(service, questions)| {
+    let services = work.into_iter().map(|(service, queries)| {
         let answers = answers.clone();
         async move {
             let in_flight = service.in_flight();
-            futures_util::stream::iter(questions)
-                .for_each_concurrent(in_flight, |question| pages(&service, question, &answers))
+            futures_util::stream::iter(queries)
+                .for_each_concurrent(in_flight, |query| pages(&service, query, &answers))
                 .await;
         }
     });
     futures_util::future::join_all(services).await;
 }
 
-async fn pages(service: &SearchService, question: SearchQuery, answers: &mpsc::Sender<SearchOutcome>) {
-    let mut cursor = question.cursor;
+async fn pages(service: &SearchService, query: SearchQuery, answers: &mpsc::Sender<SearchOutcome>) {
+    let mut cursor = query.cursor;
     for _ in 0..PAGES_MAX {
-        let result = service.issuances_since(&question.domain, &cursor).await;
+        let result = service.issuances_since(&query.domain, &cursor).await;
         let more = result.as_ref().is_ok_and(|page| page.more);
         if let Ok(page) = &result {
             cursor = page.cursor.clone();
         }
         let service = service.name().to_owned();
-        let answer = SearchOutcome { service, domain: question.domain.clone(), result };
+        let answer = SearchOutcome { service, domain: query.domain.clone(), result };
         if answers.send(answer).await.is_err() || !more {
             return;
         }
@@ -430,7 +438,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_responses_yield_a_bounded_number_of_names(octets: Vec<u8>, id: u64, text: String, many in 0_usize..5_000) {
+        fn arbitrary_responses_yield_a_bounded_number_of_names(bytes: Vec<u8>, id: u64, text: String, many in 0_usize..5_000) {
             let names: Vec<String> = (0..many).map(|n| format!("{n}.example.com")).collect();
             let made = serde_json::json!([{
                 "id": id.to_string(), "dns_names": names, "cert_der": text, "not_before": text, "tbs_sha256": text,
@@ -439,7 +447,7 @@ mod tests {
                 "id": id, "name_value": names.join("\n"), "common_name": text, "issuer_name": text,
                 "serial_number": text, "not_after": text,
             }]).to_string();
-            for body in [&octets[..], made.as_bytes(), rows.as_bytes()] {
+            for body in [&bytes[..], made.as_bytes(), rows.as_bytes()] {
                 let read = [read_cert_spotter(body), read_crt_sh(body, "example.com", Some(&text))];
                 for issuance in read.into_iter().flatten().flat_map(|found| found.issuances) {
                     prop_assert!(issuance.names.len() <= NAMES_MAX);

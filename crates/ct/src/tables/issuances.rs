@@ -409,18 +409,18 @@ async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
 fn merged(found: Vec<NewCtIssuance>) -> Vec<NewCtIssuance> {
     let hashed: HashSet<[u8; 32]> =
         found.iter().filter(|one| one.tbs.is_some()).map(|one| one.issuer_serial).collect();
-    let mut places: HashMap<[u8; 32], usize> = HashMap::new();
+    let mut indices: HashMap<[u8; 32], usize> = HashMap::new();
     let mut out: Vec<NewCtIssuance> = Vec::new();
     // Issuances with a `tbs` hash come first, so that reports without a hash can be merged into them.
     let (with, without): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.tbs.is_some());
     let mut first_of: HashMap<[u8; 32], usize> = HashMap::new();
     for one in with.into_iter().chain(without) {
         let known = match one.tbs {
-            Some(tbs) => *places.entry(tbs).or_insert(out.len()),
+            Some(tbs) => *indices.entry(tbs).or_insert(out.len()),
             None if hashed.contains(&one.issuer_serial) => {
                 first_of.get(&one.issuer_serial).copied().unwrap_or(out.len())
             }
-            None => *places.entry(one.issuer_serial).or_insert(out.len()),
+            None => *indices.entry(one.issuer_serial).or_insert(out.len()),
         };
         match out.get_mut(known) {
             Some(same) => {

@@ -103,7 +103,7 @@ pub struct CtLogRow {
     /// Name of the log, for display.
     pub name: String,
     /// The follower's position, JSON.
-    pub place: String,
+    pub position: String,
     /// Number of unread entries.
     pub behind: i64,
     /// Time of the last step, µs since 1970-01-01 UTC; 0 before the first.
@@ -131,7 +131,7 @@ pub struct CtLogStep {
     /// The position before the step, JSON; empty in a new log.
     pub from: String,
     /// The position after the step, JSON.
-    pub place: String,
+    pub position: String,
     /// Number of unread entries.
     pub behind: i64,
     /// Start of the time in which the log has more unread entries than one step reads, µs since 1970-01-01 UTC. `None` if the log
@@ -216,12 +216,12 @@ UPDATE ct_searches SET lease_until = :until WHERE service = :service AND domain 
 };
 const RELEASE: &str = "-- ct_searches_release
 UPDATE ct_searches SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
-const LEAVE: &str = "-- ct_search_leave
+const SEARCH_UPDATE: &str = "-- ct_search_leave
 UPDATE ct_searches SET cursor = ?4, due_at = ?5, answered_at = ?6, failures = ?7, last_error = ?8, failing_since = ?9,
   baseline_at = ?10, lease_holder = ?11, lease_until = ?12
 WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3";
 /// Makes searches due, except those that a node has claimed.
-const WANT: &str = "-- ct_searches_want
+const SEARCHES_DUE: &str = "-- ct_searches_want
 UPDATE ct_searches SET due_at = ?2 WHERE domain = ?1 AND (lease_until IS NULL OR lease_until <= ?2)";
 const SEARCHES_OF: &str = concat!(
     "-- ct_searches_of\nSELECT ",
@@ -279,8 +279,8 @@ const ALL: &[&str] = &[
     SEED,
     SEED_ONE,
     RELEASE,
-    LEAVE,
-    WANT,
+    SEARCH_UPDATE,
+    SEARCHES_DUE,
     SEARCHES_OF,
     SEARCHES,
     SERVICES,
@@ -327,7 +327,7 @@ pub enum CtDomainInsertion {
     /// The domain was added.
     Made,
     /// The domain is already watched.
-    There,
+    Exists,
     /// There are already [`CT_DOMAINS_MAX`] domains.
     Full,
 }
@@ -351,11 +351,11 @@ pub async fn insert_ct_domain(
         name.into(),
         settings.rule.as_str().into(),
         settings.enabled.into(),
-        barred(&settings.services).into(),
+        join_with_bars(&settings.services).into(),
         at_us.into(),
     ];
     let made = tx.execute(DOMAIN_INSERT, parameters).await?;
-    Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::There })
+    Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::Exists })
 }
 
 /// Changes a domain if it still has this revision. Returns false if the revision differs or the domain is not watched. Deletes the
@@ -371,7 +371,7 @@ pub async fn update_ct_domain(
     at_us: i64,
     revision: i64,
 ) -> Result<bool, StoreError> {
-    let services = barred(&settings.services);
+    let services = join_with_bars(&settings.services);
     let parameters = vec![
         name.into(),
         settings.rule.as_str().into(),
@@ -388,7 +388,7 @@ pub async fn update_ct_domain(
 }
 
 /// Joins names with `|` before, between and after them, so that SQL can search for one name; empty without names.
-fn barred(services: &[String]) -> String {
+fn join_with_bars(services: &[String]) -> String {
     if services.is_empty() { String::new() } else { format!("|{}|", services.join("|")) }
 }
 
@@ -419,8 +419,8 @@ pub async fn seed_ct_searches(
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
-    tx.execute(WANT, vec![domain.into(), at_us.into()]).await
+pub async fn make_ct_searches_due(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
+    tx.execute(SEARCHES_DUE, vec![domain.into(), at_us.into()]).await
 }
 
 /// Stores the state of a claimed search in the transaction of its results. Returns false when `holder` has lost the claim; the
@@ -429,7 +429,7 @@ pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
+pub async fn store_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
     let error = left.last_error.as_deref().map(|error| storable(error).into_owned());
     let parameters = vec![
         left.service.as_str().into(),
@@ -445,7 +445,7 @@ pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> R
         left.holder.map_or(Value::Null, Value::from),
         left.until_us.into(),
     ];
-    Ok(tx.execute(LEAVE, parameters).await? == 1)
+    Ok(tx.execute(SEARCH_UPDATE, parameters).await? == 1)
 }
 
 /// Stops watching a domain; its issuances stay in the database. Returns false if the domain was not watched.
@@ -469,7 +469,7 @@ pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreErr
     let parameters = vec![
         step.log_id.into(),
         step.name.as_str().into(),
-        step.place.as_str().into(),
+        step.position.as_str().into(),
         step.behind.into(),
         step.behind_since_us.into(),
         warning.into(),
@@ -682,8 +682,8 @@ fn domain_row(row: &mut Row) -> Result<CtDomainRow, StoreError> {
         rule: row.text()?,
         enabled: row.flag()?,
         services: {
-            let barred = row.text()?;
-            barred.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+            let join_with_bars = row.text()?;
+            join_with_bars.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
         },
         revision: row.int()?,
         created_at_us: row.int()?,
@@ -711,7 +711,7 @@ fn log_row(mut row: Row) -> Result<CtLogRow, StoreError> {
     Ok(CtLogRow {
         log_id: row.hash()?,
         name: row.text()?,
-        place: row.text()?,
+        position: row.text()?,
         behind: row.int()?,
         stepped_at_us: row.int()?,
         failing_since_us: row.maybe_int()?,

@@ -24,7 +24,7 @@ fn now() -> i64 {
 fn options() -> FollowOptions {
     FollowOptions {
         start: StartPosition::Beginning,
-        partial_patience: Duration::ZERO,
+        partial_wait_max: Duration::ZERO,
         pace: Pace::default(),
         ..FollowOptions::default()
     }
@@ -56,12 +56,12 @@ impl World {
     fn fill(&self, count: usize, ours: &[usize]) -> Vec<IssuedPair> {
         let other = self.issue("other.example");
         let mut logged = Vec::new();
-        for place in 0..count {
-            if ours.contains(&place) {
-                let pair = self.issue(&format!("host-{place}.ours.example"));
+        for position in 0..count {
+            if ours.contains(&position) {
+                let pair = self.issue(&format!("host-{position}.ours.example"));
                 self.log.add_precertificate(&pair);
                 logged.push(pair);
-            } else if place % 2 == 0 {
+            } else if position % 2 == 0 {
                 self.log.add_precertificate(&other);
             } else {
                 self.log.add_certificate(&other);
@@ -75,27 +75,27 @@ impl World {
         self.authority.issue(&[name], now(), DAYS).unwrap()
     }
 
-    async fn step(&self, place: Option<&LogPosition>) -> Result<Step, FollowError> {
-        self.follower.step(place, &self.domains).await
+    async fn step(&self, position: Option<&LogPosition>) -> Result<Step, FollowError> {
+        self.follower.step(position, &self.domains).await
     }
 
     /// Steps until nothing is left to read. Serializes and parses the position after each step, as the database does.
-    async fn follow(&self, place: Option<LogPosition>) -> (Vec<String>, LogPosition) {
-        let (mut names, mut place) = (Vec::new(), place);
+    async fn follow(&self, position: Option<LogPosition>) -> (Vec<String>, LogPosition) {
+        let (mut names, mut position) = (Vec::new(), position);
         loop {
-            let step = self.step(place.as_ref()).await.unwrap();
+            let step = self.step(position.as_ref()).await.unwrap();
             names.extend(step.matches.iter().map(|one| one.issuance.names[0].clone()));
-            let row = serde_json::to_string(&step.place).unwrap();
+            let row = serde_json::to_string(&step.position).unwrap();
             let stored: LogPosition = serde_json::from_str(&row).unwrap();
             if !step.more {
                 return (names, stored);
             }
-            place = Some(stored);
+            position = Some(stored);
         }
     }
 
-    async fn alarm(&self, place: &LogPosition) -> Alarm {
-        match self.step(Some(place)).await {
+    async fn alarm(&self, position: &LogPosition) -> Alarm {
+        match self.step(Some(position)).await {
             Err(FollowError::Alarm(alarm)) => *alarm,
             other => panic!("no alarm: {other:?}"),
         }
@@ -110,17 +110,17 @@ fn names(pairs: &[IssuedPair]) -> Vec<String> {
 async fn every_log_entry_is_read_once_across_restarts() {
     for (gzip, drop_partials) in [(true, true), (false, false)] {
         let log = CtLogOptions { gzip, drop_partials, ..CtLogOptions::default() };
-        let world = World::with(&log, FollowOptions { tiles_a_step: 1, ..options() }).await;
+        let world = World::with(&log, FollowOptions { tiles_per_step: 1, ..options() }).await;
         let mut ours = world.fill(700, &[0, 255, 256, 511, 512, 699]);
-        let (mut found, place) = world.follow(None).await;
-        assert_eq!((place.next, place.size, place.behind()), (700, 700, 0));
+        let (mut found, position) = world.follow(None).await;
+        assert_eq!((position.next, position.size, position.behind()), (700, 700, 0));
         // The tile that was partial is full now, and the log has grown beyond it.
         ours.extend(world.fill(400, &[0, 67, 68, 399]));
-        let (more, place) = world.follow(Some(place)).await;
+        let (more, position) = world.follow(Some(position)).await;
         found.extend(more);
         assert_eq!(found, names(&ours), "gzip {gzip}");
-        assert_eq!(place.next, 1_100);
-        assert_eq!(world.follow(Some(place.clone())).await, (Vec::new(), place), "nothing new");
+        assert_eq!(position.next, 1_100);
+        assert_eq!(world.follow(Some(position.clone())).await, (Vec::new(), position), "nothing new");
         world.log.stop().await;
     }
 }
@@ -135,9 +135,9 @@ async fn follower_starts_at_the_tree_head_of_a_listed_log() {
     let follower =
         Follower::new(log.key.clone(), &log.monitoring_url, client(), options, world.clock.clone());
     let step = follower.step(None, &world.domains).await.unwrap();
-    assert_eq!((step.place.next, step.entries), (300, 0), "{} was before", before[0].names[0]);
+    assert_eq!((step.position.next, step.entries), (300, 0), "{} was before", before[0].names[0]);
     let ours = world.fill(10, &[3]);
-    let step = follower.step(Some(&step.place), &world.domains).await.unwrap();
+    let step = follower.step(Some(&step.position), &world.domains).await.unwrap();
     assert_eq!((step.entries, step.matches.len(), step.behind), (10, 1, 0));
     let found = &step.matches[0];
     assert_eq!((found.index, found.issuance.names.as_slice()), (303, ours[0].names.as_slice()));
@@ -148,18 +148,18 @@ async fn follower_starts_at_the_tree_head_of_a_listed_log() {
 
 #[tokio::test]
 async fn partial_tile_is_read_after_a_bounded_wait() {
-    let patience = Duration::from_secs(300);
+    let wait_max = Duration::from_secs(300);
     let world =
-        World::with(&CtLogOptions::default(), FollowOptions { partial_patience: patience, ..options() })
+        World::with(&CtLogOptions::default(), FollowOptions { partial_wait_max: wait_max, ..options() })
             .await;
     world.fill(300, &[10, 290]);
     let step = world.step(None).await.unwrap();
     assert_eq!((step.entries, step.matches.len(), step.behind), (256, 1, 44), "it says that it is behind");
-    world.clock.advance(patience / 2);
-    let step = world.step(Some(&step.place)).await.unwrap();
+    world.clock.advance(wait_max / 2);
+    let step = world.step(Some(&step.position)).await.unwrap();
     assert_eq!((step.entries, step.behind), (0, 44));
-    world.clock.advance(patience);
-    let step = world.step(Some(&step.place)).await.unwrap();
+    world.clock.advance(wait_max);
+    let step = world.step(Some(&step.position)).await.unwrap();
     assert_eq!((step.entries, step.matches.len(), step.behind), (44, 1, 0));
 }
 
@@ -167,13 +167,15 @@ async fn partial_tile_is_read_after_a_bounded_wait() {
 async fn fork_raises_a_persistent_alarm() {
     let world = World::new().await;
     world.fill(300, &[]);
-    let (_, place) = world.follow(None).await;
+    let (_, position) = world.follow(None).await;
     world.log.fork(17).unwrap();
-    let Alarm::Forked { old, new } = world.alarm(&place).await else { panic!("the same size, another root") };
-    assert_eq!((old, new), (place.note.clone(), world.log.checkpoint()), "the evidence is both notes");
+    let Alarm::Forked { old, new } = world.alarm(&position).await else {
+        panic!("the same size, another root")
+    };
+    assert_eq!((old, new), (position.note.clone(), world.log.checkpoint()), "the evidence is both notes");
     world.fill(300, &[299]);
     for _ in 0..2 {
-        assert!(matches!(world.alarm(&place).await, Alarm::Forked { .. }), "grown on from another past");
+        assert!(matches!(world.alarm(&position).await, Alarm::Forked { .. }), "grown on from another past");
     }
 }
 
@@ -184,16 +186,16 @@ async fn rollback_raises_an_alarm_and_stale_checkpoint_does_not() {
     let (_, first) = world.follow(None).await;
     let early = world.log.checkpoint();
     world.fill(500, &[]);
-    let (_, place) = world.follow(Some(first.clone())).await;
+    let (_, position) = world.follow(Some(first.clone())).await;
     world.log.serve_stale(&early);
-    let step = world.step(Some(&place)).await.unwrap();
-    assert_eq!((step.place.clone(), step.entries), (place.clone(), 0), "a cache's");
+    let step = world.step(Some(&position)).await.unwrap();
+    assert_eq!((step.position.clone(), step.entries), (position.clone(), 0), "a cache's");
     world.log.roll_back(700).unwrap();
-    let Alarm::RolledBack { from, to, .. } = world.alarm(&place).await else { panic!("signed later") };
+    let Alarm::RolledBack { from, to, .. } = world.alarm(&position).await else { panic!("signed later") };
     assert_eq!((from, to), (800, 700));
     // A follower that saw only the smaller tree detects the rollback when the old, larger checkpoint is served again.
     let (_, smaller) = world.follow(Some(first)).await;
-    world.log.serve_stale(&place.note);
+    world.log.serve_stale(&position.note);
     assert!(matches!(world.alarm(&smaller).await, Alarm::RolledBack { from: 800, to: 700, .. }));
 }
 
@@ -205,10 +207,10 @@ async fn stale_checkpoint_of_a_forked_tree_raises_an_alarm() {
     let forked = world.log.checkpoint();
     world.log.fork(17).unwrap();
     world.fill(300, &[]);
-    let (_, place) = world.follow(None).await;
-    assert_eq!(place.size, 600);
+    let (_, position) = world.follow(None).await;
+    assert_eq!(position.size, 600);
     world.log.serve_stale(&forked);
-    assert!(matches!(world.alarm(&place).await, Alarm::Forked { .. }));
+    assert!(matches!(world.alarm(&position).await, Alarm::Forked { .. }));
 }
 
 #[tokio::test]
@@ -233,7 +235,7 @@ async fn transient_errors_are_retried_within_a_step() {
     assert_eq!(step.matches.len(), ours.len());
     world.fill(10, &[]);
     world.log.trouble(&[Trouble::Status(500)]);
-    assert_eq!(world.step(Some(&step.place)).await.unwrap().entries, 10);
+    assert_eq!(world.step(Some(&step.position)).await.unwrap().entries, 10);
 }
 
 #[tokio::test]
@@ -263,23 +265,26 @@ async fn corrupt_tile_is_retried_once_and_then_raises_an_alarm() {
     let world = World::with(&log, FollowOptions { tiles_at_once: 1, ..options() }).await;
     world.fill(256, &[200]);
     // The edge of the tree is one tile with one hash, which is cached. The next read is the data tile.
-    let place = LogPosition { next: 0, ..world.step(None).await.unwrap().place };
+    let position = LogPosition { next: 0, ..world.step(None).await.unwrap().position };
     world.log.trouble(&[Trouble::Status(404)]);
-    assert!(matches!(world.step(Some(&place)).await, Err(FollowError::Unavailable { .. })), "no checkpoint");
+    assert!(
+        matches!(world.step(Some(&position)).await, Err(FollowError::Unavailable { .. })),
+        "no checkpoint"
+    );
     let broken =
-        FollowOptions { start: StartPosition::Beginning, tiles_at_once: 1, tiles_a_step: 1, ..options() };
+        FollowOptions { start: StartPosition::Beginning, tiles_at_once: 1, tiles_per_step: 1, ..options() };
     let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
     let follower = Follower::new(key, &world.log.monitoring_url(), client(), broken, world.clock.clone());
     // With a whole step left to read, the follower fetches no checkpoint. The data tile is fetched twice.
     let ok = world.log.counts().requests;
     world.log.trouble(&[Trouble::Corrupt, Trouble::Corrupt]);
-    match follower.step(Some(&place), &world.domains).await {
+    match follower.step(Some(&position), &world.domains).await {
         Err(FollowError::Alarm(alarm)) => assert_eq!(alarm.code(), "wrong-tile"),
         other => panic!("{other:?}"),
     }
     assert_eq!(world.log.counts().requests - ok, 2, "once more, then the alarm");
     world.log.trouble(&[Trouble::Corrupt]);
-    let step = follower.step(Some(&place), &world.domains).await.unwrap();
+    let step = follower.step(Some(&position), &world.domains).await.unwrap();
     assert_eq!((step.entries, step.matches.len()), (256, 1), "a cache that mended itself");
 }
 
@@ -287,7 +292,7 @@ async fn corrupt_tile_is_retried_once_and_then_raises_an_alarm() {
 async fn unavailable_log_reports_retry_after_and_is_not_queried_before() {
     let limits = FollowOptions {
         answer_limit: Duration::from_millis(200),
-        patience: Duration::from_millis(10),
+        wait_max: Duration::from_millis(10),
         ..options()
     };
     let world = World::with(&CtLogOptions::default(), limits).await;
@@ -307,9 +312,9 @@ async fn unavailable_log_reports_retry_after_and_is_not_queried_before() {
         }
         other => panic!("{other:?}"),
     }
-    let asked = world.log.counts().requests;
+    let requests_before = world.log.counts().requests;
     assert!(world.step(None).await.is_err());
-    assert_eq!(world.log.counts().requests, asked, "it is left alone until then");
+    assert_eq!(world.log.counts().requests, requests_before, "it is left alone until then");
 }
 
 #[tokio::test]
@@ -336,7 +341,7 @@ async fn connections_are_reused_and_an_idle_log_becomes_stale() {
     let counts = world.log.counts();
     assert!(counts.requests >= 14 && counts.connections <= 5, "{counts:?}");
     world.clock.advance(Duration::from_secs(90_000));
-    let stale = world.step(Some(&step.place)).await.unwrap().stale.unwrap();
+    let stale = world.step(Some(&step.position)).await.unwrap().stale.unwrap();
     assert!(stale >= Duration::from_secs(89_000), "{stale:?}");
 }
 
@@ -344,25 +349,25 @@ async fn connections_are_reused_and_an_idle_log_becomes_stale() {
 async fn follower_runs_until_its_receiver_is_dropped() {
     let world = World::new().await;
     let ours = world.fill(300, &[1, 299]);
-    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let (sender, mut results) = tokio::sync::mpsc::channel(1);
     let follower = std::sync::Arc::new(world.follower);
     let domains = std::sync::Arc::new(world.domains);
     let task = tokio::spawn({
         let follower = follower.clone();
-        async move { follower.run(None, domains, Duration::from_millis(5), tell).await }
+        async move { follower.run(None, domains, Duration::from_millis(5), sender).await }
     });
-    let first = told.recv().await.unwrap().step.unwrap();
+    let first = results.recv().await.unwrap().step.unwrap();
     assert_eq!(first.matches.len(), ours.len());
     let pair = world.authority.issue(&["later.ours.example"], now(), DAYS).unwrap();
     world.log.add_certificate(&pair);
     world.log.publish().unwrap();
     let later = loop {
-        let step = told.recv().await.unwrap().step.unwrap();
+        let step = results.recv().await.unwrap().step.unwrap();
         if step.entries > 0 {
             break step;
         }
     };
     assert_eq!(later.matches[0].issuance.names, ["later.ours.example"]);
-    drop(told);
+    drop(results);
     task.await.unwrap();
 }

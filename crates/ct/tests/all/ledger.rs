@@ -177,8 +177,8 @@ impl Stored<'_> {
         let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
         let options = FollowOptions {
             start: StartPosition::Beginning,
-            partial_patience: Duration::ZERO,
-            tiles_a_step: 1,
+            partial_wait_max: Duration::ZERO,
+            tiles_per_step: 1,
             pace: Pace::default(),
             ..FollowOptions::default()
         };
@@ -186,17 +186,17 @@ impl Stored<'_> {
         let clock = store::Clock::system();
         let follower = Follower::new(key, &self.log.monitoring_url(), client.unwrap(), options, clock);
         let row = ct::tables::Ct::of(&self.world.store).log(self.log_id).await.unwrap();
-        let from = row.map(|row| row.place).unwrap_or_default();
-        let place: Option<LogPosition> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
+        let from = row.map(|row| row.position).unwrap_or_default();
+        let position: Option<LogPosition> = (!from.is_empty()).then(|| serde_json::from_str(&from).unwrap());
         let (now, log_id) = (self.world.now_us(), self.log_id);
-        match follower.step(place.as_ref(), &self.world.domains).await {
+        match follower.step(position.as_ref(), &self.world.domains).await {
             Ok(_) if crash => true,
             Ok(step) => {
                 let row = CtLogStep {
                     log_id,
                     name: "Fleet 2026".to_owned(),
                     from,
-                    place: serde_json::to_string(&step.place).unwrap(),
+                    position: serde_json::to_string(&step.position).unwrap(),
                     behind: step.behind as i64,
                     behind_since_us: None,
                     warning: None,
@@ -274,6 +274,6 @@ async fn log_position_survives_crashes_and_stops_at_a_fork() {
     log.fork(3).unwrap();
     assert!(!stored.step(false).await);
     let after = ct::tables::Ct::of(&world.store).log(log_id).await.unwrap().unwrap();
-    assert_eq!(after.place, before.place, "nothing is read past an alarm");
+    assert_eq!(after.position, before.position, "nothing is read past an alarm");
     assert!(after.alarm.unwrap().contains("forked"));
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ct::ledger::{ReportedIssuance, record, settle};
+use ct::ledger::{ReportedIssuance, record, set_verdict};
 use ct::monitor::{LogLists, NewDomain, Review};
 use ct::search::{SearchOptions, SearchService};
-use ct::tables::{CtFilter, CtSearchRow, leave_ct_search};
+use ct::tables::{CtFilter, CtSearchRow, store_ct_search};
 use ct::{DomainSet, Issuance, ListSigner, Monitor, MonitorError, MonitorOptions, Verdict};
 use fleet::ct::{CtAuthority, IssuedPair};
 use fleet::revocation::{Document, RevocationServer};
@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use outbound::http::{Client, Options};
 use outbound::resolve::Resolver;
 use serde_json::json;
-use store::{Clock, OutboxPlace, Store, StoreUrl};
+use store::{Clock, OutboxPosition, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::PublicKey;
@@ -68,8 +68,8 @@ impl World {
     }
 
     /// Returns the kinds of the events about `subject`, in order.
-    async fn told(&self, subject: &str) -> Vec<String> {
-        let all = self.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+    async fn event_kinds(&self, subject: &str) -> Vec<String> {
+        let all = self.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
         all.into_iter().filter(|event| event.subject == subject).map(|event| event.kind).collect()
     }
 
@@ -90,11 +90,11 @@ async fn verdict_waits_for_grace_time_and_clears_when_domain_is_unwatched() {
     world.clock.advance(Duration::from_secs(901));
     world.monitor.run_single_round().await.unwrap();
     world.monitor.run_single_round().await.unwrap();
-    assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance"], "once");
+    assert_eq!(world.event_kinds(&subject).await, ["ct.unexpected_issuance"], "once");
     let row = world.monitor.domain(DOMAIN).await.unwrap();
     world.monitor.unwatch(&row, "test").await.unwrap();
     world.monitor.run_single_round().await.unwrap();
-    assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance", "ct.issuance_expected"]);
+    assert_eq!(world.event_kinds(&subject).await, ["ct.unexpected_issuance", "ct.issuance_expected"]);
     assert_eq!(world.verdict(id).await, "expected");
 }
 
@@ -105,9 +105,9 @@ async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     let day = |days: i64| world.now() + days * DAY;
     let issue = |name: &str, days| authority.issue(&[name], day(days), 90).unwrap();
     let baseline = world.find(&issue("there.ours.example", -60)).await;
-    let settled = world
-        .store
-        .write("settle", move |tx| async move { settle(tx, &[baseline], &Verdict::Baseline).await }.boxed());
+    let settled = world.store.write("settle", move |tx| {
+        async move { set_verdict(tx, &[baseline], &Verdict::Baseline).await }.boxed()
+    });
     assert_eq!(settled.await.unwrap(), [baseline]);
     let bought = world.find(&issue("bought.ours.example", -60)).await;
     let bad = world.find(&issue("bad.ours.example", -60)).await;
@@ -157,7 +157,7 @@ async fn failing_search_service_is_reported_behind_and_later_caught_up() {
         let left = CtSearchRow { holder: None, until_us: None, ..left };
         let stored = world
             .store
-            .write("leave", move |tx| async move { leave_ct_search(tx, node, &left).await }.boxed());
+            .write("leave", move |tx| async move { store_ct_search(tx, node, &left).await }.boxed());
         assert!(stored.await.unwrap());
     };
     let subject = "ct-service/crt.sh";
@@ -165,15 +165,15 @@ async fn failing_search_service_is_reported_behind_and_later_caught_up() {
     let failed = CtSearchRow { failures: 1, failing_since_us: Some(began), ..claim().await };
     leave(CtSearchRow { due_at_us: began + 60_000_000, ..failed }).await;
     world.monitor.run_single_round().await.unwrap();
-    assert_eq!(world.told(subject).await, ["ct.caught_up"], "nothing is wrong yet");
+    assert_eq!(world.event_kinds(subject).await, ["ct.caught_up"], "nothing is wrong yet");
     world.clock.advance(Duration::from_secs(6 * 3_600));
     world.monitor.run_single_round().await.unwrap();
-    assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.behind"));
+    assert_eq!(world.event_kinds(subject).await.last().map(String::as_str), Some("ct.behind"));
     assert!(world.monitor.figures().services[0].1.lag_s >= 21_600.0);
     let answered = CtSearchRow { failures: 0, failing_since_us: None, ..claim().await };
     leave(CtSearchRow { due_at_us: world.clock.now_us() + 1, ..answered }).await;
     world.monitor.run_single_round().await.unwrap();
-    assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.caught_up"));
+    assert_eq!(world.event_kinds(subject).await.last().map(String::as_str), Some("ct.caught_up"));
 }
 
 /// A P-256 key that is used nowhere else: the key of the log in the list below. The log ID is its SHA-256.
@@ -240,6 +240,6 @@ async fn log_list_is_rejected_without_its_valid_signature() {
     server.stop().await;
 }
 
-fn sha256(octets: &[u8]) -> [u8; 32] {
-    *x509::Fingerprint::of(octets).as_bytes()
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    *x509::Fingerprint::of(bytes).as_bytes()
 }

@@ -156,7 +156,7 @@ async fn both_search_services_yield_the_same_issuance_id() {
     }
     ids.push(Issuance::from_der(&pair.precertificate).id);
     ids.push(Issuance::from_der(&pair.certificate).id);
-    assert!(ids.iter().all(|one| ids.iter().all(|other| one.is(other))), "{ids:?}");
+    assert!(ids.iter().all(|one| ids.iter().all(|other| one.is_same_issuance(other))), "{ids:?}");
     assert_eq!(ids[0].tbs, Some(pair.tbs_sha256()));
 }
 
@@ -165,7 +165,7 @@ async fn throttled_search_obeys_retry_after_and_learns_the_rate() {
     let fake = fake(SearchKind::CertSpotter, |_| {}).await;
     let service = service_with(&fake, Dialect::CertSpotter, |options| {
         options.pace = Pace { per_second: Some(Rate::per_second(100)), per_minute: None };
-        options.patience = Duration::from_secs(1);
+        options.wait_max = Duration::from_secs(1);
     });
     fake.trouble(&[Trouble::StatusRetry(429, 1_800)]);
     let cursor = SearchCursor::default();
@@ -175,7 +175,11 @@ async fn throttled_search_obeys_retry_after_and_learns_the_rate() {
         assert!(error.retry_after() > Duration::from_secs(1_790), "{error}");
     }
     assert_eq!(fake.counts().requests, 1, "it is not asked before");
-    assert!(service.paced().learned_per_minute.is_some_and(|rate| rate < 6_000.0), "{:?}", service.paced());
+    assert!(
+        service.pacer_counts().learned_per_minute.is_some_and(|rate| rate < 6_000.0),
+        "{:?}",
+        service.pacer_counts()
+    );
 }
 
 #[tokio::test]
@@ -209,11 +213,11 @@ async fn unknown_quota_is_learned_from_throttling() {
             }
         }
     }
-    let paced = service.paced();
-    assert_eq!(paced.throttled, THROTTLED);
+    let pacer_counts = service.pacer_counts();
+    assert_eq!(pacer_counts.throttled, THROTTLED);
     // A request that was sent before the first throttling response is no second lesson.
-    assert!((1..=THROTTLED).contains(&paced.adapted), "{paced:?}");
-    assert!(paced.learned_per_minute.is_some_and(|rate| rate < 64.0 * 60.0), "{paced:?}");
+    assert!((1..=THROTTLED).contains(&pacer_counts.adapted), "{pacer_counts:?}");
+    assert!(pacer_counts.learned_per_minute.is_some_and(|rate| rate < 64.0 * 60.0), "{pacer_counts:?}");
 }
 
 #[tokio::test]
@@ -221,7 +225,7 @@ async fn empty_response_after_earlier_results_is_suspicious() {
     let authority = CtAuthority::new(1).unwrap();
     let fake = fake(SearchKind::CrtSh, |_| {}).await;
     fake.add(&[issue(&authority, "a.empty.example")]);
-    let patient = |options: &mut SearchOptions| options.patience = Duration::from_secs(30);
+    let patient = |options: &mut SearchOptions| options.wait_max = Duration::from_secs(30);
     let service = service_with(&fake, Dialect::CrtSh, patient);
     let page = service.issuances_since("empty.example", &SearchCursor::default()).await.unwrap();
     fake.trouble(&[Trouble::Empty]);

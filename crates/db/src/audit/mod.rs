@@ -137,10 +137,10 @@ pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool
 pub async fn audit_and_emit(
     tx: &mut Tx,
     events: Vec<AuditEvent>,
-    told: &[NewEvent],
+    outbox_events: &[NewEvent],
 ) -> Result<(), StoreError> {
     if events.is_empty() {
-        return tx.bulk(&outbox::INSERT, outbox::columns_of(told)).await.map(drop);
+        return tx.bulk(&outbox::INSERT, outbox::columns_of(outbox_events)).await.map(drop);
     }
     let mut head = match tx.audit_head {
         Some(head) => head,
@@ -168,8 +168,8 @@ pub async fn audit_and_emit(
         Column::Int(vec![head.sequence]),
         Column::Blob(vec![head.hash.to_vec()]),
     ];
-    let told = (&outbox::INSERT, outbox::columns_of(told));
-    tx.bulks(&[(&EVENTS_INSERT, columns_of(&rows)), (&HEAD_MOVE, moved), told]).await?;
+    let outbox_events = (&outbox::INSERT, outbox::columns_of(outbox_events));
+    tx.bulks(&[(&EVENTS_INSERT, columns_of(&rows)), (&HEAD_MOVE, moved), outbox_events]).await?;
     tx.audit_head = Some(head);
     Ok(())
 }
@@ -248,8 +248,8 @@ impl Database {
         let key = after
             .map(|cursor| cursor.key("audit", &[Value::Int(0), Value::Int(0), Value::Int(0)]))
             .transpose()?;
-        let (limit, asked) = limit_of(limit);
-        let (statement, parameters) = page(filter, key, asked);
+        let (limit, fetch_limit) = limit_of(limit);
+        let (statement, parameters) = page(filter, key, fetch_limit);
         let found = self.rows(Cost::Walk, &statement, parameters).await?;
         let more = found.len() > limit;
         let rows = found.into_iter().take(limit).map(row_of).collect::<Result<Vec<_>, _>>()?;
@@ -331,7 +331,7 @@ fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String,
     (statement, parameters)
 }
 
-pub(crate) const SENDS: ModuleStatements =
+pub(crate) const MODULE_STATEMENTS: ModuleStatements =
     ModuleStatements { both: ALL, sqlite: &[], postgres: POSTGRES, bulks: BULKS, composed };
 
 /// Returns every form of the page statement, for the test that prepares all statements.

@@ -36,12 +36,12 @@ pub(super) struct Server {
     config: Config,
     tls: MakeTls,
     /// Server address without the password.
-    pub(super) shown: String,
+    pub(super) redacted_url: String,
 }
 
 impl Server {
-    pub(super) fn parse(url: &str, shown: String) -> Result<Self, StoreError> {
-        let refuse = |reason: String| StoreError::Url { text: shown.clone(), reason };
+    pub(super) fn parse(url: &str, redacted_url: String) -> Result<Self, StoreError> {
+        let refuse = |reason: String| StoreError::Url { text: redacted_url.clone(), reason };
         let (plain, mode, roots) = take_ssl_parameters(url).map_err(refuse)?;
         let mut config = Config::from_str(&plain)
             .map_err(|error| refuse(error.source().map_or_else(|| error.to_string(), ToString::to_string)))?;
@@ -63,7 +63,7 @@ impl Server {
             .keepalives_idle(SILENCE_MAX / 2)
             .keepalives_interval(SILENCE_MAX / 6)
             .tcp_user_timeout(SILENCE_MAX);
-        Ok(Self { config, tls, shown })
+        Ok(Self { config, tls, redacted_url })
     }
 
     async fn connect(&self) -> Result<Connected, StoreError> {
@@ -85,7 +85,9 @@ impl Server {
     /// Converts a connection error. Errors that waiting cannot fix (wrong password, missing database) need the operator.
     fn connect_error(&self, error: tokio_postgres::Error) -> StoreError {
         match translate("-- connect", error) {
-            StoreError::Statement { source, .. } => StoreError::Open { database: self.shown.clone(), source },
+            StoreError::Statement { source, .. } => {
+                StoreError::Open { database: self.redacted_url.clone(), source }
+            }
             transient => transient,
         }
     }
@@ -335,10 +337,10 @@ impl Pool {
 
 /// Classifies a PostgreSQL error by what the caller can do about it (codes: PostgreSQL manual, appendix A).
 pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreError {
-    let away = |error: tokio_postgres::Error| StoreError::Unavailable { source: error.into() };
+    let unavailable = |error: tokio_postgres::Error| StoreError::Unavailable { source: error.into() };
     let Some(code) = error.code() else {
         let lost = error.is_closed() || is_network_error(&error);
-        return if lost { away(error) } else { refused(statement, error) };
+        return if lost { unavailable(error) } else { refused(statement, error) };
     };
     match *code {
         SqlState::T_R_SERIALIZATION_FAILURE
@@ -346,9 +348,9 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
         | SqlState::LOCK_NOT_AVAILABLE
         | SqlState::QUERY_CANCELED => StoreError::Busy { source: error.into() },
         SqlState::UNIQUE_VIOLATION => {
-            StoreError::Conflict { statement: name_of(statement).to_owned(), source: said(error) }
+            StoreError::Conflict { statement: name_of(statement).to_owned(), source: db_error(error) }
         }
-        SqlState::DISK_FULL => StoreError::Full { disk: Disk::default(), source: said(error) },
+        SqlState::DISK_FULL => StoreError::Full { disk: Disk::default(), source: db_error(error) },
         // The server started as a standby or is failing over: a primary will return.
         SqlState::READ_ONLY_SQL_TRANSACTION
         | SqlState::ADMIN_SHUTDOWN
@@ -356,8 +358,8 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
         | SqlState::CANNOT_CONNECT_NOW
         | SqlState::TOO_MANY_CONNECTIONS
         | SqlState::OUT_OF_MEMORY
-        | SqlState::INSUFFICIENT_RESOURCES => away(error),
-        ref other if other.code().starts_with("08") => away(error),
+        | SqlState::INSUFFICIENT_RESOURCES => unavailable(error),
+        ref other if other.code().starts_with("08") => unavailable(error),
         _ => refused(statement, error),
     }
 }
@@ -374,13 +376,13 @@ fn is_network_error(error: &tokio_postgres::Error) -> bool {
 }
 
 fn refused(statement: &str, error: tokio_postgres::Error) -> StoreError {
-    StoreError::Statement { statement: name_of(statement).to_owned(), source: said(error) }
+    StoreError::Statement { statement: name_of(statement).to_owned(), source: db_error(error) }
 }
 
 /// Returns the server's message. The driver's own text is only "db error".
-fn said(error: tokio_postgres::Error) -> Cause {
+fn db_error(error: tokio_postgres::Error) -> Cause {
     match error.as_db_error() {
-        Some(said) => format!("{} ({})", said.message(), said.code().code()).into(),
+        Some(db_error) => format!("{} ({})", db_error.message(), db_error.code().code()).into(),
         None => error.into(),
     }
 }

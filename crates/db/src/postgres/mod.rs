@@ -48,12 +48,12 @@ pub(crate) struct Postgres {
 impl Postgres {
     pub(crate) async fn open(
         url: &str,
-        shown: String,
+        redacted_url: String,
         options: &StoreOptions,
         migrations: &[Migration],
         now_us: i64,
     ) -> Result<Self, StoreError> {
-        let server = Server::parse(url, shown.clone())?;
+        let server = Server::parse(url, redacted_url.clone())?;
         let (readers, writers) = options.readers_and_writers();
         let replica = match &options.replica {
             Some(replica) => Some(Self::replica(replica, readers, options.replica_alone)?),
@@ -66,9 +66,9 @@ impl Postgres {
             fault: Arc::clone(&options.fault),
             sent: AtomicU64::new(0),
         };
-        store.migrate(&shown, migrations, now_us).await.map_err(|error| match error {
+        store.migrate(&redacted_url, migrations, now_us).await.map_err(|error| match error {
             StoreError::Unavailable { source } | StoreError::Statement { source, .. } => {
-                StoreError::Open { database: shown, source }
+                StoreError::Open { database: redacted_url, source }
             }
             other => other,
         })?;
@@ -175,10 +175,10 @@ impl Postgres {
         let Some(permit) = self.acquire_read_permit(replica).await? else {
             return Box::pin(replica.rows(planned, statement, parameters)).await;
         };
-        let asked = Box::pin(self.primary_rows(&permit, planned, statement, parameters));
+        let query = Box::pin(self.primary_rows(&permit, planned, statement, parameters));
         let answer = match planned {
-            StatementPlanning::EachTime => asked.await,
-            StatementPlanning::Once => within(POINT_WITHIN, asked).await,
+            StatementPlanning::EachTime => query.await,
+            StatementPlanning::Once => within(POINT_WITHIN, query).await,
         };
         match answer {
             Err(StoreError::Unavailable { source }) if replica.record_primary_unreachable() => {
@@ -233,7 +233,7 @@ impl Postgres {
     }
 
     /// Returns whether reads currently use the standby. `None` without a standby.
-    pub(crate) fn replica_is_read(&self) -> Option<bool> {
+    pub(crate) fn is_reading_replica(&self) -> Option<bool> {
         self.replica.as_ref().map(Replica::is_read)
     }
 
@@ -261,8 +261,12 @@ impl Postgres {
     }
 
     /// Returns one row of a statement without parameters, over a new connection. Does not migrate the database.
-    pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
-        let pool = Pool::new(Server::parse(url, shown)?, 1);
+    pub(crate) async fn query_once(
+        url: &str,
+        redacted_url: String,
+        statement: &str,
+    ) -> Result<Option<Row>, StoreError> {
+        let pool = Pool::new(Server::parse(url, redacted_url)?, 1);
         let mut taken = pool.take(StatementPlanning::EachTime).await?;
         Ok(taken.connected.rows(statement, &[]).await?.into_iter().next())
     }
@@ -313,9 +317,9 @@ impl Postgres {
 /// Runs a read with a timeout, after which the database counts as unreachable.
 async fn within(
     limit: Duration,
-    asked: impl Future<Output = Result<Vec<Row>, StoreError>>,
+    query: impl Future<Output = Result<Vec<Row>, StoreError>>,
 ) -> Result<Vec<Row>, StoreError> {
-    match tokio::time::timeout(limit, asked).await {
+    match tokio::time::timeout(limit, query).await {
         Ok(answer) => answer,
         Err(elapsed) => Err(StoreError::Unavailable { source: elapsed.into() }),
     }

@@ -110,9 +110,9 @@ impl RemoteServer {
     /// [`RemoteError::Unavailable`], [`RemoteError::Login`].
     #[crate::boxed]
     pub async fn log_in(&self, stream: TcpStream) -> Result<RemoteSession, RemoteError> {
-        let away = |why: &dyn std::fmt::Display| RemoteError::Unavailable(why.to_string());
+        let unavailable = |why: &dyn std::fmt::Display| RemoteError::Unavailable(why.to_string());
         let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut self.tls.clone(), &self.host);
-        let tls = tls.map_err(|error| away(&error))?;
+        let tls = tls.map_err(|error| unavailable(&error))?;
         let connecting = timeout(LOGIN_LIMIT, self.config.connect_raw(stream, tls)).await;
         let (client, connection) = match connecting {
             Ok(connected) => connected.map_err(|error| login_error(&error))?,
@@ -248,27 +248,28 @@ fn check_role(role: &str) -> Result<(), RemoteError> {
 fn login_error(error: &tokio_postgres::Error) -> RemoteError {
     match translate("the login", error) {
         RemoteError::Rejected { message, .. } => RemoteError::Login(message),
-        away => away,
+        unavailable => unavailable,
     }
 }
 
 /// Converts an error. Errors without a message of the server mean a lost connection.
 fn translate(what: &str, error: &tokio_postgres::Error) -> RemoteError {
-    let Some(said) = error.as_db_error() else {
+    let Some(db_error) = error.as_db_error() else {
         let cause = error.source().map(ToString::to_string);
         let text = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
         return RemoteError::Unavailable(shortened(&text));
     };
-    let code = said.code().code();
-    let mut message = format!("{} ({code})", said.message());
-    for part in [said.detail(), said.hint()].into_iter().flatten() {
+    let code = db_error.code().code();
+    let mut message = format!("{} ({code})", db_error.message());
+    for part in [db_error.detail(), db_error.hint()].into_iter().flatten() {
         message.push_str("; ");
         message.push_str(part);
     }
     let message = shortened(&message);
     // The server starts, stops, has no free connection, or became a standby.
-    let away = code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") || code == "25006";
-    match away {
+    let unavailable =
+        code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") || code == "25006";
+    match unavailable {
         true => RemoteError::Unavailable(message),
         false => RemoteError::Rejected { statement: what.to_owned(), message },
     }

@@ -20,11 +20,11 @@ pub(super) const POINT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Replica {
     pool: Pool,
     alone: Duration,
-    away: Mutex<Option<Away>>,
+    outage: Mutex<Option<Outage>>,
 }
 
 #[derive(Clone, Copy)]
-struct Away {
+struct Outage {
     since: Instant,
     probed: Instant,
 }
@@ -43,21 +43,21 @@ pub(super) enum Reading {
 impl Replica {
     /// Creates a standby. Connects only when a read first needs the standby.
     pub(super) fn new(server: Server, connections: usize, alone: Duration) -> Self {
-        Self { pool: Pool::new(server, connections), alone, away: Mutex::default() }
+        Self { pool: Pool::new(server, connections), alone, outage: Mutex::default() }
     }
 
-    fn away(&self) -> std::sync::MutexGuard<'_, Option<Away>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outage(&self) -> std::sync::MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn reading(&self) -> Reading {
-        let mut away = self.away();
-        match &mut *away {
+        let mut outage = self.outage();
+        match &mut *outage {
             None => Reading::Primary,
             // The database has been unreachable for too long: the standby is no longer trusted.
-            Some(away) if away.since.elapsed() > self.alone => Reading::Primary,
-            Some(away) if away.probed.elapsed() >= PROBE_EVERY => {
-                away.probed = Instant::now();
+            Some(outage) if outage.since.elapsed() > self.alone => Reading::Primary,
+            Some(outage) if outage.probed.elapsed() >= PROBE_EVERY => {
+                outage.probed = Instant::now();
                 Reading::Probe
             }
             Some(_) => Reading::Replica,
@@ -66,13 +66,13 @@ impl Replica {
 
     /// Records that the database did not respond. Returns whether the standby may be read.
     pub(super) fn record_primary_unreachable(&self) -> bool {
-        let mut away = self.away();
-        let since = match *away {
-            Some(away) => away.since,
+        let mut outage = self.outage();
+        let since = match *outage {
+            Some(outage) => outage.since,
             None => {
                 tracing::warn!("the primary database is unreachable: reading from the standby");
                 let now = Instant::now();
-                *away = Some(Away { since: now, probed: now });
+                *outage = Some(Outage { since: now, probed: now });
                 now
             }
         };
@@ -80,13 +80,13 @@ impl Replica {
     }
 
     pub(super) fn record_primary_reachable(&self) {
-        if self.away().take().is_some() {
+        if self.outage().take().is_some() {
             tracing::warn!("the primary database is reachable again");
         }
     }
 
     pub(super) fn is_read(&self) -> bool {
-        self.away().is_some_and(|away| away.since.elapsed() <= self.alone)
+        self.outage().is_some_and(|outage| outage.since.elapsed() <= self.alone)
     }
 
     pub(super) fn size(&self) -> usize {

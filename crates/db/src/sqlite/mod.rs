@@ -181,7 +181,7 @@ impl Sqlite {
     }
 
     /// Runs `work` in an exclusive transaction, then `committed`.
-    pub(crate) async fn alone<T: 'static, U: Send + 'static>(
+    pub(crate) async fn exclusive<T: 'static, U: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -250,16 +250,16 @@ impl WriterState {
     }
 
     /// Runs one statement in its own implicit transaction.
-    fn alone(&mut self, mut job: JointWork) {
+    fn exclusive(&mut self, mut job: JointWork) {
         job.run(&mut self.tx);
         self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);
-        job.settle(None);
+        job.reply_outcome(None);
     }
 
     /// Runs several jobs in one transaction. A failed job is rolled back alone. Faults are injected only into transactions, not
     /// into single statements.
-    fn together(&mut self, mut jobs: Vec<JointWork>, meets_faults: bool) {
-        let failed = self.run_in_one_transaction(&mut jobs, meets_faults).err();
+    fn run_batch(&mut self, mut jobs: Vec<JointWork>, injects_faults: bool) {
+        let failed = self.run_in_one_transaction(&mut jobs, injects_faults).err();
         if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
             // A failed rollback needs no handling: the next BEGIN will report it.
             let _ = self.run("ROLLBACK");
@@ -267,35 +267,35 @@ impl WriterState {
         self.tx.audit_head = None;
         self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);
         for job in jobs {
-            job.settle(failed.as_ref());
+            job.reply_outcome(failed.as_ref());
         }
     }
 
     fn run_in_one_transaction(
         &mut self,
         jobs: &mut [JointWork],
-        meets_faults: bool,
+        injects_faults: bool,
     ) -> Result<(), StoreError> {
         self.run("BEGIN IMMEDIATE")?;
-        let alone = jobs.len() == 1;
+        let exclusive = jobs.len() == 1;
         for job in jobs.iter_mut() {
             self.tx.audit_head = None;
             self.run("SAVEPOINT piece")?;
             let good = job.run(&mut self.tx);
             if self.connection()?.is_autocommit() {
                 // SQLite aborts the whole transaction for some errors, such as a full disk.
-                return if alone { Ok(()) } else { Err(job.full().unwrap_or_else(lost)) };
+                return if exclusive { Ok(()) } else { Err(job.full().unwrap_or_else(transaction_aborted)) };
             }
             if !good {
                 self.run("ROLLBACK TO piece")?;
             }
             self.run("RELEASE piece")?;
         }
-        if meets_faults && Fault::BeforeCommit.take(&self.fault) {
+        if injects_faults && Fault::BeforeCommit.take(&self.fault) {
             return Err(Fault::BeforeCommit.error());
         }
         self.run("COMMIT")?;
-        if meets_faults && Fault::AfterCommit.take(&self.fault) {
+        if injects_faults && Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());
         }
         Ok(())
@@ -330,7 +330,7 @@ impl WriterState {
 fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
     let mut next = None;
     while let Some(job) = next.take().or_else(|| queue.blocking_recv()) {
-        let (first, mut meets_faults) = match job {
+        let (first, mut injects_faults) = match job {
             Job::Alone(work) => {
                 work(&mut state);
                 continue;
@@ -343,7 +343,7 @@ fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
             match queue.try_recv() {
                 Ok(Job::Joint(job)) => {
                     jobs.push(job);
-                    meets_faults = true;
+                    injects_faults = true;
                 }
                 Ok(Job::Statement(job)) => jobs.push(job),
                 Ok(other) => {
@@ -354,17 +354,17 @@ fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
             }
         }
         match jobs.pop() {
-            Some(statement) if jobs.is_empty() && !meets_faults => state.alone(statement),
+            Some(statement) if jobs.is_empty() && !injects_faults => state.exclusive(statement),
             Some(last) => {
                 jobs.push(last);
-                state.together(jobs, meets_faults);
+                state.run_batch(jobs, injects_faults);
             }
             None => {}
         }
     }
 }
 
-fn lost() -> StoreError {
+fn transaction_aborted() -> StoreError {
     StoreError::Unavailable { source: "another operation ended the shared transaction".into() }
 }
 

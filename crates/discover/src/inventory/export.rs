@@ -6,7 +6,7 @@ use std::io::Write;
 use cli::exit::{Outcome, Problem};
 use store::{ChainId, Cursor, Inventory, InventoryFilter, InventoryOrder, InventoryRow, Page, Store};
 
-use super::pages::wrong;
+use super::pages::inventory_error;
 use super::show::{fingerprint_digits, unknown};
 use crate::database;
 use crate::endpoint::host_and_port;
@@ -60,7 +60,7 @@ impl Export<'_> {
     ) -> Outcome<bool> {
         let (mut after, mut found) = (None, false);
         loop {
-            let page = fetch(after).await.map_err(|error| wrong(&error))?;
+            let page = fetch(after).await.map_err(|error| inventory_error(&error))?;
             for chain in page.rows.into_iter().filter_map(|row| row.chain) {
                 found = true;
                 self.chain(chain).await?;
@@ -82,7 +82,8 @@ impl Export<'_> {
     }
 
     async fn certificate(&mut self, digits: &str) -> Outcome<bool> {
-        let found = Inventory::of(self.store).certificate(digits).await.map_err(|error| wrong(&error))?;
+        let found =
+            Inventory::of(self.store).certificate(digits).await.map_err(|error| inventory_error(&error))?;
         let Some(certificate) = found else { return Ok(false) };
         self.print(certificate.sha256, &certificate.der)?;
         Ok(true)

@@ -162,7 +162,7 @@ async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
 }
 
 fn since(text: &str, now_us: i64) -> Outcome<i64> {
-    units::moment(text, now_us)
+    units::parse_time(text, now_us)
         .map_err(|error| Problem::usage(error).hint("for example 2026-11-01, or 2d for two days ago"))
 }
 
@@ -177,7 +177,9 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     let (a, b) = match (&args.scans[..], &args.pages.after) {
         ([a, b], _) => (*a, *b),
         // A scan may have finished since the first page.
-        (_, Some(after)) => store::Inventory::compared_scans(after).map_err(|error| pages::wrong(&error))?,
+        (_, Some(after)) => {
+            store::Inventory::compared_scans(after).map_err(|error| pages::inventory_error(&error))?
+        }
         (_, None) => last_two_scans(store).await?,
     };
     list(&args.pages, async |after, limit| {

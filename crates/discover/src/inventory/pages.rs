@@ -59,7 +59,7 @@ async fn print_once<K: Clone, T: Listed>(
         let mut after = pages.after.clone();
         loop {
             let limit = if pages.all { PAGE_ROWS } else { pages.limit.max(1) };
-            let page = fetch(which.clone(), after, limit).await.map_err(|error| wrong(&error))?;
+            let page = fetch(which.clone(), after, limit).await.map_err(|error| inventory_error(&error))?;
             match pages.show.query {
                 Some(_) => found.extend(page.rows.iter().map(Listed::json)),
                 None => printer.page(&page.rows).map_err(|error| Problem::output(&error))?,
@@ -84,7 +84,7 @@ pub(crate) fn map<A, B>(page: Page<A>, make: impl FnMut(A) -> B) -> Page<B> {
 }
 
 /// Converts a database error to a problem. Invalid user input has another exit code than a failure of the database.
-pub(crate) fn wrong(error: &StoreError) -> Problem {
+pub(crate) fn inventory_error(error: &StoreError) -> Problem {
     match error {
         StoreError::BadCursor
         | StoreError::UnknownScan(_)

@@ -2,7 +2,7 @@
 
 use cli::printer::Listed;
 use cli::terminal::{Paint, clean, shorten};
-use cli::units::{self, count, distance, now_us};
+use cli::units::{self, count, now_us, relative_time};
 use comfy_table::Cell;
 use events::ProbeOutcome;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ impl Listed for Endpoint {
             paint.cell(if leaf.is_some_and(|l| l.not_after_us < now_us) { "critical" } else { "" }, &expires),
             paint.cell("", &shorten(&clean(leaf.map_or("-", |l| short_issuer(&l.issuer))), ISSUER_CHARS_MAX)),
             paint.cell("faint", &short(leaf.map(|leaf| &leaf.sha256))),
-            paint.cell("faint", &distance((row.last_observed_us - now_us).div_euclid(1_000_000))),
+            paint.cell("faint", &relative_time((row.last_observed_us - now_us).div_euclid(1_000_000))),
             paint.cell(state, &verdicts),
         ]
     }

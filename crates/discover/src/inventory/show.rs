@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::printer::Listed;
 use cli::terminal::{Colour, Paint, clean};
-use cli::units::{count, distance, minute, now_us, rfc3339};
+use cli::units::{count, minute, now_us, relative_time, rfc3339};
 use serde_json::{Value, json};
 use store::{CertificateRow, InventoryRow, Store};
 
-use super::pages::wrong;
+use super::pages::inventory_error;
 use super::rows::{Endpoint, key_json, stored_json, time};
 use crate::database;
 use crate::endpoint::{host_and_port, label};
@@ -40,12 +40,13 @@ pub(super) fn fingerprint_digits(what: &str) -> Option<String> {
 }
 
 async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -> Outcome<String> {
-    let found = store::Inventory::of(store).certificate(digits).await.map_err(|error| wrong(&error))?;
+    let found =
+        store::Inventory::of(store).certificate(digits).await.map_err(|error| inventory_error(&error))?;
     let row = found.ok_or_else(|| unknown(digits))?;
     let endpoints = store::Inventory::of(store)
         .endpoints_of_certificate(&row.sha256, None, ENDPOINTS_MAX)
         .await
-        .map_err(|error| wrong(&error))?;
+        .map_err(|error| inventory_error(&error))?;
     if as_json {
         let mut value = certificate_json(&row);
         value["first_seen"] = time(Some(row.first_seen_us));
@@ -71,7 +72,7 @@ async fn host(store: &Store, what: &str, as_json: bool, paint: Paint) -> Outcome
     let page = store::Inventory::of(store)
         .endpoints_of_host(&host, port, None, ENDPOINTS_MAX)
         .await
-        .map_err(|error| wrong(&error))?;
+        .map_err(|error| inventory_error(&error))?;
     if page.rows.is_empty() {
         return Err(unknown(what));
     }
@@ -150,7 +151,7 @@ fn certificate_text(out: &mut String, row: &CertificateRow, paint: Paint) {
     field(out, paint, "spki sha256", &x509::SpkiHash::from_bytes(row.spki_sha256).to_string());
     field(out, paint, "serial", &row.serial);
     field(out, paint, "valid from", &rfc3339(row.not_before_us.div_euclid(1_000_000)));
-    field(out, paint, "valid until", &format!("{} ({})", rfc3339(end_s), distance(end_s - now_s)));
+    field(out, paint, "valid until", &format!("{} ({})", rfc3339(end_s), relative_time(end_s - now_s)));
     field(out, paint, "key", &format!("{}, {} bits", row.key_algorithm, row.key_bits));
     if !row.names.is_empty() {
         let mut names = row.names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
@@ -180,7 +181,7 @@ fn field(out: &mut String, paint: Paint, name: &str, value: &str) {
 
 fn seen(at_us: i64) -> String {
     let at_s = at_us.div_euclid(1_000_000);
-    format!("{} UTC ({})", minute(at_s), distance(at_s - now_us().div_euclid(1_000_000)))
+    format!("{} UTC ({})", minute(at_s), relative_time(at_s - now_us().div_euclid(1_000_000)))
 }
 
 fn pretty(value: &Value) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use askama::Template;
-use cli::units::{count, day, distance, elapsed, minute};
+use cli::units::{count, day, elapsed, minute, relative_time};
 use scan::{EstateFinding, Observation};
 use x509::Rule;
 
@@ -413,7 +413,7 @@ impl Line {
             verdicts: row.verdicts(),
             expires_s: row.not_after.map(|at| at.to_string()).unwrap_or_default(),
             expires: row.not_after.map(day).unwrap_or_default(),
-            left: row.not_after.map(|at| distance(at - now_s)).unwrap_or_default(),
+            left: row.not_after.map(|at| relative_time(at - now_s)).unwrap_or_default(),
             endpoint: row.endpoint,
             address: row.address,
             subject: row.subject,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use cli::terminal::{Paint, clean, shorten, table};
-use cli::units::{count, counted, day, distance, elapsed};
+use cli::units::{count, counted, day, elapsed, relative_time};
 use scan::{EstateFinding, Observation};
 
 use super::row::{Row, UrgentRows, rank_name};
@@ -117,7 +117,7 @@ pub(crate) fn expires(not_after: Option<i64>, now_s: i64) -> String {
     const NEAR_S: i64 = 100 * 86_400;
     match not_after {
         None => "-".into(),
-        Some(at) if (at - now_s).abs() < NEAR_S => distance(at - now_s),
+        Some(at) if (at - now_s).abs() < NEAR_S => relative_time(at - now_s),
         Some(at) => day(at),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Clouds {
 }
 
 /// The listings in progress. Their results are available once all listings have ended.
-pub(crate) struct Ending {
+pub(crate) struct RunningListings {
     ended: tokio::task::JoinHandle<Result<Vec<Listed>, inventory::sources::ObserveError>>,
     /// Call pools, which limit the rate and the concurrency of API calls.
     pub(crate) pools: Pools,
@@ -83,15 +83,15 @@ impl Clouds {
         options: &ScanOptions,
         trust: Trusted,
         stop: CancellationToken,
-    ) -> (Run, Ending) {
+    ) -> (Run, RunningListings) {
         let Self { sources, states, store, pools, .. } = self;
         let observer = Observer::new(options, trust, store.clone());
-        let (run, ended) = observe(sources, states, LIST_LIMIT, observer, stop).beside(run);
-        (run, Ending { ended, pools, store })
+        let (run, ended) = observe(sources, states, LIST_LIMIT, observer, stop).merge_with(run);
+        (run, RunningListings { ended, pools, store })
     }
 }
 
-impl Ending {
+impl RunningListings {
     /// Reports the parts of sources that could not be listed. If the observations are `stored`, also stores the state of the
     /// sources. Returns the number of failed parts.
     pub(crate) async fn finish(self, stored: bool) -> Outcome<usize> {

@@ -56,7 +56,7 @@ pub(super) async fn run(
 ) -> Outcome<Exit> {
     let options = spec.scan_options()?;
     let resolver = match demo {
-        Some(demo) => demo.resolver(&mut Trusted::nobody()),
+        Some(demo) => demo.resolver(&mut Trusted::trusting_none()),
         None => spec.resolver()?,
     };
     let connector = Connector::system().map_err(|error| {
@@ -131,8 +131,8 @@ async fn probe_target(probe: Arc<LivenessProbe>, target: Target) -> LivenessResu
         probed.address = Some(address);
         let place = SocketAddr::new(address, target.port);
         let deadline = Deadline::within(probe.limit);
-        let asked = probe.connector.liveness(place, target.asked_name(), deadline).await;
-        probed.result = asked.map_err(|error| chain(&error)).map(|alive| {
+        let probe_result = probe.connector.liveness(place, target.asked_name(), deadline).await;
+        probed.result = probe_result.map_err(|error| chain(&error)).map(|alive| {
             let handshake = match alive.handshake {
                 Handshake::Full => "full",
                 Handshake::Resumed => "resumed",

@@ -20,7 +20,7 @@ use cli::terminal::{self, Paint};
 use cli::units::now_us;
 use inventory::history::CloudCalls;
 use scan::target::{TargetError, Targets};
-use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
+use scan::{Estate, KnownEndpoints, Observation, Run, ScanOptions, Scanner};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -83,7 +83,7 @@ struct PreparedScan {
     spec: Spec,
     targets: TargetSource,
     expected: Option<u64>,
-    known: Known,
+    known: KnownEndpoints,
     storing: Option<ScanStorage>,
 }
 
@@ -273,8 +273,8 @@ async fn prepare(
             return Err(Problem::usage("an inventory is needed to resume or repeat a scan")
                 .hint("set store.enabled, or name the targets"));
         }
-        let (targets, expected) = given(&spec, demo)?;
-        return Ok(PreparedScan { spec, targets, expected, known: Known::default(), storing: None });
+        let (targets, expected) = given_targets(&spec, demo)?;
+        return Ok(PreparedScan { spec, targets, expected, known: KnownEndpoints::default(), storing: None });
     }
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
@@ -293,7 +293,7 @@ async fn prepare(
         known.observed = observed.map_err(|error| database::problem(&error))?;
     }
     let (targets, expected) =
-        if spec.again { again(&store, &spec, endpoints, by_address) } else { given(&spec, demo)? };
+        if spec.again { again(&store, &spec, endpoints, by_address) } else { given_targets(&spec, demo)? };
     let id = resumed.as_ref().map_or_else(Uuid::now_v7, |scan| scan.id);
     let storing =
         ScanStorage::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
@@ -301,7 +301,7 @@ async fn prepare(
 }
 
 /// Returns the targets of the spec or of the demo, and their number if it is known.
-fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
+fn given_targets(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
     let words = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
     let expected = targets.expected();
@@ -374,7 +374,7 @@ impl ResultCollector {
                         // `--resume` scans the endpoints that the deadline cancelled.
                         let ended = observation.outcome != scan::ProbeOutcome::Cancelled;
                         if let Some(storing) = storing.as_mut().filter(|_| ended) {
-                            keep(storing, &observation, stop, bar).await;
+                            store_observation(storing, &observation, stop, bar).await;
                         }
                     }
                     None => break,
@@ -385,7 +385,7 @@ impl ResultCollector {
                 },
                 _ = tick.tick() => {
                     bar.update(status.as_ref().and_then(storing::waiting).as_deref());
-                    self.written(|report| report.flush(), stop);
+                    self.write_report(|report| report.flush(), stop);
                 }
             }
         }
@@ -393,18 +393,18 @@ impl ResultCollector {
             self.refuse(&error, bar);
         }
         if self.invalid_targets > REFUSALS_SHOWN {
-            bar.say(&format!("error: and {} more targets", self.invalid_targets - REFUSALS_SHOWN));
+            bar.print_line(&format!("error: and {} more targets", self.invalid_targets - REFUSALS_SHOWN));
         }
     }
 
     fn observe(&mut self, observation: &Observation, stop: &CancellationToken) {
         self.tally.observe(observation);
         self.estate.observe(observation);
-        self.written(|report| report.observe(observation), stop);
+        self.write_report(|report| report.observe(observation), stop);
     }
 
     /// Writes to the report, unless an earlier write failed. A write error stops the scan.
-    fn written(
+    fn write_report(
         &mut self,
         write: impl FnOnce(&mut dyn Report) -> std::io::Result<()>,
         stop: &CancellationToken,
@@ -421,15 +421,20 @@ impl ResultCollector {
     fn refuse(&mut self, error: &TargetError, bar: &Bar) {
         self.invalid_targets += 1;
         if self.invalid_targets <= REFUSALS_SHOWN {
-            bar.say(&format!("error: {}", refusal::text(error)));
+            bar.print_line(&format!("error: {}", refusal::text(error)));
         }
     }
 }
 
 /// Stores an observation. Keeps the progress bar updated while the database is slow.
-async fn keep(storing: &mut ScanStorage, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
+async fn store_observation(
+    storing: &mut ScanStorage,
+    observation: &Observation,
+    stop: &CancellationToken,
+    bar: &Bar,
+) {
     let status = storing.status();
-    let mut kept = std::pin::pin!(storing.keep(observation, stop));
+    let mut kept = std::pin::pin!(storing.store_observation(observation, stop));
     loop {
         tokio::select! {
             biased;

@@ -51,7 +51,7 @@ impl Spec {
         let mut settings = settings.scan.clone();
         settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
         Self {
-            targets: args.targets.iter().map(lasting).collect(),
+            targets: args.targets.iter().map(absolute_target).collect(),
             sources: args.clouds.iter().map(|file| format!("@{}", absolute(file).display())).collect(),
             again: args.again,
             server_names: args.sni.clone(),
@@ -140,7 +140,8 @@ impl Spec {
 
     /// Returns the trust anchors: the system's roots if enabled, and the certificates in `ca_files`.
     pub fn trust(&self) -> Outcome<Trusted> {
-        let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
+        let mut trusted =
+            if self.settings.system_roots { Trusted::system() } else { Trusted::trusting_none() };
         for path in &self.settings.ca_files {
             trusted.add_file(path).map_err(|error| {
                 Problem::usage(chain(&error)).hint("--ca needs a file of certificates, PEM or DER")
@@ -259,7 +260,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Returns a target in a form that does not depend on the working directory.
-fn lasting(target: &OsString) -> String {
+fn absolute_target(target: &OsString) -> String {
     let text = target.to_string_lossy();
     if let Some(list) = text.strip_prefix('@') {
         return format!("@{}", absolute(Path::new(list)).display());

@@ -92,7 +92,7 @@ impl Bar {
     }
 
     /// Prints a line above the bar.
-    pub(crate) fn say(&self, line: &str) {
+    pub(crate) fn print_line(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 

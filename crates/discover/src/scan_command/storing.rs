@@ -8,7 +8,7 @@ use inventory::history::Samples;
 use inventory::record::{identity, target};
 use inventory::{Recording, RecordingError, ScanEnd};
 use scan::target::{Protocol, Target, TargetError};
-use scan::{Known, Observation};
+use scan::{KnownEndpoints, Observation};
 use store::{Clock, KnownEndpoint, ScanRow, ScanState, Status, Store, StoreError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ const PAGE_ROWS: usize = 1_000;
 /// lookup takes a fifth of a second. In a larger inventory the lookup costs more time than it saves.
 const SILENT_LOOKUP_MAX: u64 = 100_000;
 /// Timeout for a database that does not respond, once the scan should stop.
-const LAST_TRY: Duration = Duration::from_millis(1_000);
+const LAST_TRY_TIMEOUT: Duration = Duration::from_millis(1_000);
 
 /// An open inventory with a scan in progress.
 pub(crate) struct ScanStorage {
@@ -65,13 +65,13 @@ impl ScanStorage {
             return Err(database::problem(&error));
         }
         let samples = Samples::new(Clock::system());
-        let patience = Duration::from_secs(settings.patience_s);
-        let recording = Recording::start(store.clone(), scan, patience, Some(&samples));
+        let retry_timeout = Duration::from_secs(settings.patience_s);
+        let recording = Recording::start(store.clone(), scan, retry_timeout, Some(&samples));
         Ok(Self { store, scan, shown_url: url.to_string(), recording, samples, running })
     }
 
     /// Queues an observation for storage. Waits while the database is slow, but only for a moment once `stop` is cancelled.
-    pub(crate) async fn keep(&mut self, observation: &Observation, stop: &CancellationToken) {
+    pub(crate) async fn store_observation(&mut self, observation: &Observation, stop: &CancellationToken) {
         let detail = serde_json::to_string(&Detail::of(observation)).unwrap_or_default();
         // Observations that were not recorded are reported at the end of the scan.
         self.recording.record(observation, detail, after(stop)).await;
@@ -128,7 +128,7 @@ impl ScanStorage {
                 }
                 Err(error) => Some(chain(&error)),
             };
-        match tokio::time::timeout(LAST_TRY, samples.store(&store)).await {
+        match tokio::time::timeout(LAST_TRY_TIMEOUT, samples.store(&store)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot store the scan's history"),
             Err(_) => tracing::debug!("the scan's history was not stored before the timeout"),
@@ -139,7 +139,7 @@ impl ScanStorage {
 
 async fn after(stop: &CancellationToken) {
     stop.cancelled().await;
-    tokio::time::sleep(LAST_TRY).await;
+    tokio::time::sleep(LAST_TRY_TIMEOUT).await;
 }
 
 /// Returns the text for the progress bar while the writer waits; `None` while it does not wait.
@@ -165,7 +165,7 @@ pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome
             store::Scans::of(store).latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
                 Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
             })?;
-        return complete(last);
+        return require_unpruned(last);
     }
     let id = wanted.parse::<Uuid>().map_err(|_| {
         Problem::usage(format_args!("{wanted:?} is not a scan ID")).hint("`bulla inventory scans` lists them")
@@ -177,11 +177,11 @@ pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome
     if scan.state == ScanState::Finished {
         return Err(Problem::usage(format_args!("scan {id} is complete")).hint("start a new scan"));
     }
-    complete(scan)
+    require_unpruned(scan)
 }
 
 /// Rejects a scan whose observations were pruned, because resuming it would probe those endpoints again.
-fn complete(scan: ScanRow) -> Outcome<ScanRow> {
+fn require_unpruned(scan: ScanRow) -> Outcome<ScanRow> {
     let Some(pruned_us) = scan.pruned_at_us else { return Ok(scan) };
     let day = cli::units::day(pruned_us.div_euclid(1_000_000));
     Err(Problem::usage(format_args!(
@@ -193,7 +193,7 @@ fn complete(scan: ScanRow) -> Outcome<ScanRow> {
 
 /// The endpoints that did not respond in earlier scans, and the numbers of endpoints in the inventory.
 pub(crate) struct EarlierResults {
-    pub(crate) known: Known,
+    pub(crate) known: KnownEndpoints,
     /// Number of endpoints in the inventory. Counting may stop at a maximum.
     pub(crate) endpoints: u64,
     /// Number of these endpoints that are single addresses of a host name, from scans with `--all-addresses`.
@@ -204,7 +204,7 @@ pub(crate) struct EarlierResults {
 /// size.
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
-    let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };
+    let mut before = EarlierResults { known: KnownEndpoints::default(), endpoints: 0, by_address: 0 };
     if !all
         && store::Inventory::of(store).summary(now_us(), 0).await.map_err(inventory)?.endpoints
             > SILENT_LOOKUP_MAX

@@ -12,11 +12,11 @@ use super::identity::Identity;
 use super::trust::Trust;
 
 /// Timeout of a connection attempt, including TLS.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a request that the server answers immediately.
-pub const REQUEST: Duration = Duration::from_secs(60);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of a response. Sixteen jobs with their chains are a few hundred kilobytes, a page of sealed keys 3 MB.
-const ANSWER_MAX: usize = 8 * 1_024 * 1_024;
+const RESPONSE_MAX: usize = 8 * 1_024 * 1_024;
 /// Maximum characters of the server's reason that are shown.
 const REASON_MAX: usize = 500;
 
@@ -45,7 +45,7 @@ impl Api {
             .http1_only()
             .https_only(true)
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| JoinError::Trust(format!("TLS cannot be set up: {}", chain(&error))))?;
@@ -71,8 +71,8 @@ impl Api {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
-        let request = self.client.post(format!("{}{path}", self.server)).json(body).timeout(REQUEST);
+    pub async fn post_without_response(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
+        let request = self.client.post(format!("{}{path}", self.server)).json(body).timeout(REQUEST_TIMEOUT);
         let response = self.send(request).await?;
         // Read the whole body, so that the connection can be reused.
         self.body(response).await.map(drop)
@@ -96,7 +96,7 @@ impl Api {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<reqwest::Response, ApiError> {
-        let response = request.send().await.map_err(|error| self.away(&error))?;
+        let response = request.send().await.map_err(|error| self.unavailable(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -121,9 +121,9 @@ impl Api {
 
     async fn body(&self, mut response: reqwest::Response) -> Result<Vec<u8>, ApiError> {
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.away(&error))? {
-            if body.len() + chunk.len() > ANSWER_MAX {
-                let reason = format!("more than {ANSWER_MAX} bytes");
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unavailable(&error))? {
+            if body.len() + chunk.len() > RESPONSE_MAX {
+                let reason = format!("more than {RESPONSE_MAX} bytes");
                 return Err(ApiError::Answer { server: self.server.clone(), reason });
             }
             body.extend_from_slice(&chunk);
@@ -131,7 +131,7 @@ impl Api {
         Ok(body)
     }
 
-    fn away(&self, error: &reqwest::Error) -> ApiError {
+    fn unavailable(&self, error: &reqwest::Error) -> ApiError {
         ApiError::Away { server: self.server.clone(), reason: chain(error) }
     }
 }
@@ -140,7 +140,7 @@ impl Api {
 fn reason(status: StatusCode, body: &[u8]) -> String {
     let document: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let text = |name: &str| Some(document.as_ref()?.get(name)?.as_str()?.to_owned());
-    let said = text("detail").or_else(|| text("title"));
-    let said = said.unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
-    said.chars().filter(|letter| !letter.is_control()).take(REASON_MAX).collect()
+    let detail = text("detail").or_else(|| text("title"));
+    let detail = detail.unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
+    detail.chars().filter(|letter| !letter.is_control()).take(REASON_MAX).collect()
 }

@@ -49,7 +49,7 @@ impl ApiError {
 
     /// Returns whether a retry may succeed.
     #[must_use]
-    pub fn can_heal(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Away { .. } => true,
             Self::Refused { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
@@ -81,7 +81,7 @@ pub enum JoinError {
 impl JoinError {
     /// Returns whether the server did not respond, which may be temporary.
     #[must_use]
-    pub fn is_away(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Api(ApiError::Away { .. }))
     }
 }

@@ -14,7 +14,7 @@ use x509::Fingerprint;
 
 use trust::Trust;
 
-pub use api::{Api, REQUEST};
+pub use api::{Api, REQUEST_TIMEOUT};
 pub use error::{ApiError, JoinError};
 pub use identity::{Identity, IdentityFolder, bare_csr, read_key};
 
@@ -102,19 +102,19 @@ pub fn api_of(
 }
 
 /// Returns the pause after `failures` failures: exponential backoff with jitter, between a tenth of the bound and the bound. The
-/// jitter prevents clients of the same server from reconnecting at the same time. The pause is at least `asked`, the delay that the
+/// jitter prevents clients of the same server from reconnecting at the same time. The pause is at least `retry_after`, the delay that the
 /// server requested, limited to five minutes.
 #[must_use]
-pub fn backoff(failures: u32, asked: Option<Duration>) -> Duration {
+pub fn backoff(failures: u32, retry_after: Option<Duration>) -> Duration {
     let doubled = BACKOFF.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let bound = doubled.min(BACKOFF_MAX);
-    let mut octets = [0; 4];
+    let mut bytes = [0; 4];
     // Without randomness, use the whole bound.
-    let fraction = match rand::fill(&mut octets) {
-        Ok(()) => f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX),
+    let fraction = match rand::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX),
         Err(_) => 1.0,
     };
-    bound.mul_f64(0.1 + 0.9 * fraction).max(asked.unwrap_or_default().min(BACKOFF_MAX))
+    bound.mul_f64(0.1 + 0.9 * fraction).max(retry_after.unwrap_or_default().min(BACKOFF_MAX))
 }
 
 #[cfg(test)]

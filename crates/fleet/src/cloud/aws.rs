@@ -97,7 +97,7 @@ struct Aws(std::sync::Arc<Mutex<Contents>>);
 pub struct AwsCloud {
     server: Server,
     contents: std::sync::Arc<Mutex<Contents>>,
-    press: CertificateFactory,
+    factory: CertificateFactory,
 }
 
 impl AwsCloud {
@@ -106,12 +106,12 @@ impl AwsCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &AwsPlan) -> Result<Self, FleetError> {
-        let press = CertificateFactory::new()?;
+        let factory = CertificateFactory::new()?;
         let regions: Vec<_> = REGIONS.into_iter().take(plan.regions.clamp(1, REGIONS.len())).collect();
         let mut accounts = BTreeMap::new();
         for number in 0..plan.accounts {
             let id = format!("{:012}", 111_111_111_111_u64 + number as u64);
-            accounts.insert(id.clone(), furnish(&press, plan, &regions, &id)?);
+            accounts.insert(id.clone(), create_account(&factory, plan, &regions, &id)?);
         }
         let contents = Contents {
             regions,
@@ -122,7 +122,7 @@ impl AwsCloud {
         };
         let contents = std::sync::Arc::new(Mutex::new(contents));
         let server = Server::start(Aws(contents.clone()), plan.manners.clone(), None)?;
-        Ok(Self { server, contents, press })
+        Ok(Self { server, contents, factory })
     }
 
     /// Returns the endpoint of all services.
@@ -156,9 +156,9 @@ impl AwsCloud {
     /// Replaces the tags of the first ACM certificate of the first account and region; returns its ARN.
     pub fn replace_first_tags(&self, tags: &[(&str, &str)]) -> Option<String> {
         let mut contents = self.contents.lock();
-        let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.first_mut()?;
-        kept.tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Some(kept.arn.clone())
+        let stored = contents.accounts.values_mut().next()?.acm.values_mut().next()?.first_mut()?;
+        stored.tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Some(stored.arn.clone())
     }
 
     /// Returns the counters by operation and `ACCOUNT/REGION`.
@@ -179,8 +179,8 @@ impl AwsCloud {
         let contents = self.contents.lock();
         let mut truth = Vec::new();
         for account in contents.accounts.values() {
-            truth.extend(account.acm.values().flatten().map(|kept| kept.truth("aws-acm")));
-            truth.extend(account.iam.iter().map(|kept| kept.truth("aws-iam")));
+            truth.extend(account.acm.values().flatten().map(|stored| stored.truth("aws-acm")));
+            truth.extend(account.iam.iter().map(|stored| stored.truth("aws-iam")));
         }
         truth.sort();
         truth
@@ -193,22 +193,23 @@ impl AwsCloud {
     pub fn renew_one(&self) -> Result<Option<(String, String)>, FleetError> {
         let mut contents = self.contents.lock();
         let first = contents.accounts.values_mut().next().and_then(|account| account.acm.values_mut().next());
-        let Some(kept) = first.and_then(|kept| kept.iter_mut().find(|kept| kept.minted.is_some())) else {
+        let Some(stored) = first.and_then(|stored| stored.iter_mut().find(|stored| stored.minted.is_some()))
+        else {
             return Ok(None);
         };
-        let Some(old) = &kept.minted else { return Ok(None) };
-        let new = self.press.mint(old.names.clone(), old.kind, 300)?;
+        let Some(old) = &stored.minted else { return Ok(None) };
+        let new = self.factory.mint(old.names.clone(), old.kind, 300)?;
         let sha256 = new.sha256();
-        kept.minted = Some(new);
-        kept.issued += 1;
-        Ok(Some((kept.arn.clone(), sha256)))
+        stored.minted = Some(new);
+        stored.issued += 1;
+        Ok(Some((stored.arn.clone(), sha256)))
     }
 
     /// Deletes the last ACM certificate of the first account and region; returns its ARN.
     pub fn delete_one(&self) -> Option<String> {
         let mut contents = self.contents.lock();
-        let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.pop()?;
-        Some(kept.arn)
+        let stored = contents.accounts.values_mut().next()?.acm.values_mut().next()?.pop()?;
+        Some(stored.arn)
     }
 }
 
@@ -255,8 +256,8 @@ fn balancer_arn(region: &str, account: &str, number: usize) -> String {
     format!("arn:aws:elasticloadbalancing:{region}:{account}:loadbalancer/app/web{number}/50dc6c495c0c9188")
 }
 
-fn furnish(
-    press: &CertificateFactory,
+fn create_account(
+    factory: &CertificateFactory,
     plan: &AwsPlan,
     regions: &[&str],
     account: &str,
@@ -264,13 +265,16 @@ fn furnish(
     let kinds = [KeyKind::Rsa2048, KeyKind::P256, KeyKind::P384];
     let mut found = Account::default();
     for region in regions {
-        let mut kept = Vec::new();
+        let mut stored = Vec::new();
         for number in 0..plan.acm {
             let names = vec![format!("w{number}.{region}.a{account}.example"), format!("x{number}.example")];
             // The last certificate is still pending validation.
             let waits = plan.acm > 2 && number == plan.acm - 1;
-            let minted =
-                if waits { None } else { Some(press.mint(names, kinds[number % 3], 20 + number as i64)?) };
+            let minted = if waits {
+                None
+            } else {
+                Some(factory.mint(names, kinds[number % 3], 20 + number as i64)?)
+            };
             let arn = format!(
                 "arn:aws:acm:{region}:{account}:certificate/{number:08x}-0000-4000-8000-000000000000"
             );
@@ -287,7 +291,7 @@ fn furnish(
             }
             let elsewhere = used_by.is_empty() && number % 7 == 3 && minted.is_some();
             let id = format!("{number}");
-            kept.push(StoredCertificate {
+            stored.push(StoredCertificate {
                 arn,
                 id,
                 minted,
@@ -298,10 +302,11 @@ fn furnish(
                 tags: super::tags_of(number),
             });
         }
-        found.acm.insert((*region).to_owned(), kept);
+        found.acm.insert((*region).to_owned(), stored);
     }
     for number in 0..plan.iam {
-        let minted = Some(press.mint(vec![format!("iam{number}.a{account}.example")], KeyKind::P256, 100)?);
+        let minted =
+            Some(factory.mint(vec![format!("iam{number}.a{account}.example")], KeyKind::P256, 100)?);
         let arn = format!("arn:aws:iam::{account}:server-certificate/cloudfront/site{number}");
         let used_by = if number == 0 { vec![distribution_arn(account) + "2"] } else { Vec::new() };
         let id = format!("ASCAFLEET{account}{number:04}");
@@ -334,57 +339,57 @@ struct Scope {
     service: String,
 }
 
-fn scope(ask: &CloudRequest) -> Option<Scope> {
-    let header = ask.header("authorization")?.strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
+fn scope(request: &CloudRequest) -> Option<Scope> {
+    let header = request.header("authorization")?.strip_prefix("AWS4-HMAC-SHA256 Credential=")?;
     let mut parts = header.split(',').next()?.split('/');
     let (key, _day, region, service) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     Some(Scope { key: key.to_owned(), region: region.to_owned(), service: service.to_owned() })
 }
 
 impl Cloud for Aws {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        let Some(scope) = scope(ask) else {
+    fn answer(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        let Some(scope) = scope(request) else {
             return json_error(403, "MissingAuthenticationTokenException", "unsigned");
         };
         let mut contents = self.0.lock();
         if scope.service == "sts" {
-            return assume_role(&mut contents, &scope, ask);
+            return assume_role(&mut contents, &scope, request);
         }
-        let account = match account_of(&contents, &scope, ask) {
+        let account = match account_of(&contents, &scope, request) {
             Ok(account) => account,
-            Err(code) => return error(&scope, ask, 403, code, "no"),
+            Err(code) => return error(&scope, request, 403, code, "no"),
         };
-        if ask.expired {
+        if request.expired {
             // The token is permanently invalid: the client must get a new one.
             contents.tokens.remove(&scope.key);
             return error(
                 &scope,
-                ask,
+                request,
                 403,
                 expired_code(&scope),
                 "The security token included in the request is expired",
             );
         }
-        let operation = operation(&scope, ask);
+        let operation = operation(&scope, request);
         let quota = QUOTAS.iter().find(|(name, _)| *name == operation).map_or(OTHER, |(_, quota)| *quota);
         let whose = format!("{account}/{}", scope.region);
-        if let Err(quota) = gate.enter(ask, operation, &whose, quota) {
+        if let Err(quota) = gate.enter(request, operation, &whose, quota) {
             let (status, code) = throttling(&scope);
-            return error(&scope, ask, status, code, "Rate exceeded").retry_after(quota);
+            return error(&scope, request, status, code, "Rate exceeded").retry_after(quota);
         }
         if contents.denied.contains(&operation) {
             let (status, code) = denial(&scope);
-            return error(&scope, ask, status, code, &format!("not authorized to perform: {operation}"));
+            return error(&scope, request, status, code, &format!("not authorized to perform: {operation}"));
         }
-        contents.answer(&account, &scope, ask, gate, operation)
+        contents.answer(&account, &scope, request, gate, operation)
     }
 }
 
-fn account_of(contents: &Contents, scope: &Scope, ask: &CloudRequest) -> Result<String, &'static str> {
+fn account_of(contents: &Contents, scope: &Scope, request: &CloudRequest) -> Result<String, &'static str> {
     if scope.key == ACCESS_KEY {
         return contents.accounts.keys().next().cloned().ok_or("AccessDeniedException");
     }
-    let token = ask.header("x-amz-security-token").unwrap_or_default();
+    let token = request.header("x-amz-security-token").unwrap_or_default();
     match contents.tokens.get(&scope.key) {
         Some(known) if known == token => Ok(scope.key.trim_start_matches("ASIA").chars().take(12).collect()),
         _ => Err(expired_code(scope)),
@@ -415,12 +420,16 @@ fn denial(scope: &Scope) -> (u16, &'static str) {
     }
 }
 
-fn operation(scope: &Scope, ask: &CloudRequest) -> &'static str {
+fn operation(scope: &Scope, request: &CloudRequest) -> &'static str {
     let asked = match scope.service.as_str() {
-        "acm" => {
-            ask.header("x-amz-target").unwrap_or_default().rsplit('.').next().unwrap_or_default().to_owned()
-        }
-        "iam" | "elasticloadbalancing" => ask.form().get("Action").cloned().unwrap_or_default(),
+        "acm" => request
+            .header("x-amz-target")
+            .unwrap_or_default()
+            .rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        "iam" | "elasticloadbalancing" => request.form().get("Action").cloned().unwrap_or_default(),
         "cloudfront" => "ListDistributions".to_owned(),
         "apigateway" => "GetDomainNames".to_owned(),
         "account" => "ListRegions".to_owned(),
@@ -472,8 +481,8 @@ fn xml_error(status: u16, code: &str, message: &str) -> Reply {
     Reply::xml(status, body)
 }
 
-fn assume_role(contents: &mut Contents, scope: &Scope, ask: &CloudRequest) -> Reply {
-    let form = ask.form();
+fn assume_role(contents: &mut Contents, scope: &Scope, request: &CloudRequest) -> Reply {
+    let form = request.form();
     let role = form.get("RoleArn").cloned().unwrap_or_default();
     let account = role.split(':').nth(4).unwrap_or_default().to_owned();
     if scope.key != ACCESS_KEY || !contents.accounts.contains_key(&account) {
@@ -500,7 +509,7 @@ impl Contents {
         &self,
         account: &str,
         scope: &Scope,
-        ask: &CloudRequest,
+        request: &CloudRequest,
         gate: &Gate,
         operation: &str,
     ) -> Reply {
@@ -509,19 +518,19 @@ impl Contents {
         };
         let none = Vec::new();
         let acm = own.acm.get(&scope.region).unwrap_or(&none);
-        let body: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         match operation {
             "ListRegions" => self.list_regions(),
             "ListCertificates" => list_certificates(acm, &body, gate),
             "GetCertificate" => get_certificate(acm, &body),
             "DescribeCertificate" => describe_certificate(acm, &body),
             "ListTagsForCertificate" => list_tags(acm, &body),
-            "ListServerCertificateTags" => list_server_tags(&own.iam, ask),
-            "ListServerCertificates" => list_server_certificates(&own.iam, ask, gate),
-            "GetServerCertificate" => get_server_certificate(&own.iam, ask),
-            "DescribeLoadBalancers" => self.balancers(account, scope, ask, gate),
-            "DescribeListeners" => listeners(acm, ask),
-            "DescribeListenerCertificates" => listener_certificates(acm, ask),
+            "ListServerCertificateTags" => list_server_tags(&own.iam, request),
+            "ListServerCertificates" => list_server_certificates(&own.iam, request, gate),
+            "GetServerCertificate" => get_server_certificate(&own.iam, request),
+            "DescribeLoadBalancers" => self.balancers(account, scope, request, gate),
+            "DescribeListeners" => listeners(acm, request),
+            "DescribeListenerCertificates" => listener_certificates(acm, request),
             "ListDistributions" => distributions(own, account),
             "GetDomainNames" => domain_names(acm, &scope.region),
             _ => json_error(400, "UnknownOperationException", "unknown"),
@@ -537,9 +546,9 @@ impl Contents {
         Reply::json(200, &json!({"Regions": regions}))
     }
 
-    fn balancers(&self, account: &str, scope: &Scope, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn balancers(&self, account: &str, scope: &Scope, request: &CloudRequest, gate: &Gate) -> Reply {
         let all: Vec<usize> = (0..self.balancers).collect();
-        let form = ask.form();
+        let form = request.form();
         let size = form.get("PageSize").and_then(|size| size.parse().ok());
         let Some((some, next)) =
             page(&all, form.get("Marker").map(String::as_str), size, 400, gate.page_max().min(400))
@@ -606,7 +615,7 @@ fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Re
 
 fn asked_for<'a>(acm: &'a [StoredCertificate], body: &Value) -> Option<&'a StoredCertificate> {
     let arn = body["CertificateArn"].as_str()?;
-    acm.iter().find(|kept| kept.arn == arn)
+    acm.iter().find(|stored| stored.arn == arn)
 }
 
 fn get_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
@@ -623,25 +632,25 @@ fn get_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
 }
 
 fn describe_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
-    let Some(kept) = asked_for(acm, body) else {
+    let Some(stored) = asked_for(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
-    let mut in_use_by = kept.used_by.clone();
-    in_use_by.extend(kept.elsewhere.then(|| elsewhere(&kept.arn)));
-    let serial = kept.minted.as_ref().map(|minted| minted.serial.clone());
+    let mut in_use_by = stored.used_by.clone();
+    in_use_by.extend(stored.elsewhere.then(|| elsewhere(&stored.arn)));
+    let serial = stored.minted.as_ref().map(|minted| minted.serial.clone());
     Reply::json(
         200,
-        &json!({"Certificate": {"CertificateArn": kept.arn, "InUseBy": in_use_by, "Serial": serial,
+        &json!({"Certificate": {"CertificateArn": stored.arn, "InUseBy": in_use_by, "Serial": serial,
             "Status": "ISSUED"}}),
     )
 }
 
 fn list_tags(acm: &[StoredCertificate], body: &Value) -> Reply {
-    let Some(kept) = asked_for(acm, body) else {
+    let Some(stored) = asked_for(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
     // ACM omits the value of a tag that has none.
-    let tags: Vec<Value> = kept
+    let tags: Vec<Value> = stored
         .tags
         .iter()
         .map(
@@ -653,24 +662,25 @@ fn list_tags(acm: &[StoredCertificate], body: &Value) -> Reply {
     Reply::json(200, &json!({"Tags": tags}))
 }
 
-fn list_server_tags(iam: &[StoredCertificate], ask: &CloudRequest) -> Reply {
-    let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
-    let Some(kept) = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}"))) else {
+fn list_server_tags(iam: &[StoredCertificate], request: &CloudRequest) -> Reply {
+    let name = request.form().get("ServerCertificateName").cloned().unwrap_or_default();
+    let Some(stored) = iam.iter().find(|stored| stored.arn.ends_with(&format!("/{name}"))) else {
         return xml_error(404, "NoSuchEntity", "not found");
     };
     let tag = |(key, value)| format!("<member><Key>{key}</Key><Value>{value}</Value></member>");
-    let tags: String = kept.tags.iter().map(tag).collect();
+    let tags: String = stored.tags.iter().map(tag).collect();
     iam_reply("ListServerCertificateTags", &format!("<Tags>{tags}</Tags><IsTruncated>false</IsTruncated>"))
 }
 
-fn list_server_certificates(iam: &[StoredCertificate], ask: &CloudRequest, gate: &Gate) -> Reply {
-    let form = ask.form();
+fn list_server_certificates(iam: &[StoredCertificate], request: &CloudRequest, gate: &Gate) -> Reply {
+    let form = request.form();
     let size = form.get("MaxItems").and_then(|size| size.parse().ok());
     let Some((some, next)) = page(iam, form.get("Marker").map(String::as_str), size, 100, gate.page_max())
     else {
         return xml_error(400, "ValidationError", "marker");
     };
-    let members: String = some.iter().map(|kept| format!("<member>{}</member>", metadata(kept))).collect();
+    let members: String =
+        some.iter().map(|stored| format!("<member>{}</member>", metadata(stored))).collect();
     let next = match next {
         Some(next) => format!("<IsTruncated>true</IsTruncated><Marker>{next}</Marker>"),
         None => "<IsTruncated>false</IsTruncated>".to_owned(),
@@ -691,21 +701,21 @@ fn iam_reply(operation: &str, result: &str) -> Reply {
     )
 }
 
-fn metadata(kept: &StoredCertificate) -> String {
-    let name = kept.arn.rsplit('/').next().unwrap_or_default();
-    let end = kept.minted.as_ref().map(|minted| super::rfc3339(minted.not_after)).unwrap_or_default();
+fn metadata(stored: &StoredCertificate) -> String {
+    let name = stored.arn.rsplit('/').next().unwrap_or_default();
+    let end = stored.minted.as_ref().map(|minted| super::rfc3339(minted.not_after)).unwrap_or_default();
     format!(
         "<Path>/cloudfront/</Path><ServerCertificateName>{name}</ServerCertificateName>\
          <ServerCertificateId>{}</ServerCertificateId><Arn>{}</Arn><UploadDate>2026-10-01T00:00:00Z</UploadDate>\
          <Expiration>{end}</Expiration>",
-        kept.id, kept.arn
+        stored.id, stored.arn
     )
 }
 
-fn get_server_certificate(iam: &[StoredCertificate], ask: &CloudRequest) -> Reply {
-    let name = ask.form().get("ServerCertificateName").cloned().unwrap_or_default();
-    let found = iam.iter().find(|kept| kept.arn.ends_with(&format!("/{name}")));
-    let Some((kept, minted)) = found.and_then(|kept| Some((kept, kept.minted.as_ref()?))) else {
+fn get_server_certificate(iam: &[StoredCertificate], request: &CloudRequest) -> Reply {
+    let name = request.form().get("ServerCertificateName").cloned().unwrap_or_default();
+    let found = iam.iter().find(|stored| stored.arn.ends_with(&format!("/{name}")));
+    let Some((stored, minted)) = found.and_then(|stored| Some((stored, stored.minted.as_ref()?))) else {
         return xml_error(404, "NoSuchEntity", "not found");
     };
     iam_reply(
@@ -713,38 +723,43 @@ fn get_server_certificate(iam: &[StoredCertificate], ask: &CloudRequest) -> Repl
         &format!(
             "<ServerCertificate><ServerCertificateMetadata>{}</ServerCertificateMetadata>\
              <CertificateBody>{}</CertificateBody><CertificateChain>{}</CertificateChain></ServerCertificate>",
-            metadata(kept),
+            metadata(stored),
             minted.leaf_pem(),
             crate::pem(&minted.above)
         ),
     )
 }
 
-fn listeners(acm: &[StoredCertificate], ask: &CloudRequest) -> Reply {
-    let balancer = ask.form().get("LoadBalancerArn").cloned().unwrap_or_default();
-    let first = acm.iter().find(|kept| kept.used_by.contains(&balancer));
-    let members = first.map(|kept| {
+fn listeners(acm: &[StoredCertificate], request: &CloudRequest) -> Reply {
+    let balancer = request.form().get("LoadBalancerArn").cloned().unwrap_or_default();
+    let first = acm.iter().find(|stored| stored.used_by.contains(&balancer));
+    let members = first.map(|stored| {
         format!(
             "<member><ListenerArn>{balancer}/listener</ListenerArn><Port>443</Port><Protocol>HTTPS</Protocol>\
              <Certificates><member><CertificateArn>{}</CertificateArn></member></Certificates></member>",
-            kept.arn
+            stored.arn
         )
     });
     let clear = format!("<member><ListenerArn>{balancer}/clear</ListenerArn><Port>80</Port></member>");
     elb("DescribeListeners", "Listeners", &(members.unwrap_or_default() + &clear), None)
 }
 
-fn listener_certificates(acm: &[StoredCertificate], ask: &CloudRequest) -> Reply {
-    let listener = ask.form().get("ListenerArn").cloned().unwrap_or_default();
+fn listener_certificates(acm: &[StoredCertificate], request: &CloudRequest) -> Reply {
+    let listener = request.form().get("ListenerArn").cloned().unwrap_or_default();
     let balancer = listener.trim_end_matches("/listener").to_owned();
-    let used = acm.iter().filter(|kept| kept.used_by.contains(&balancer));
-    let members: String =
-        used.map(|kept| format!("<member><CertificateArn>{}</CertificateArn></member>", kept.arn)).collect();
+    let used = acm.iter().filter(|stored| stored.used_by.contains(&balancer));
+    let members: String = used
+        .map(|stored| format!("<member><CertificateArn>{}</CertificateArn></member>", stored.arn))
+        .collect();
     elb("DescribeListenerCertificates", "Certificates", &members, None)
 }
 
 fn distributions(own: &Account, account: &str) -> Reply {
-    let acm = own.acm.get("us-east-1").and_then(|kept| kept.first()).filter(|kept| !kept.used_by.is_empty());
+    let acm = own
+        .acm
+        .get("us-east-1")
+        .and_then(|stored| stored.first())
+        .filter(|stored| !stored.used_by.is_empty());
     let mut items = String::new();
     let item = |arn: &str, alias: &str, certificate: &str| {
         format!(
@@ -754,12 +769,12 @@ fn distributions(own: &Account, account: &str) -> Reply {
              <ViewerCertificate>{certificate}</ViewerCertificate></DistributionSummary>"
         )
     };
-    if let Some(kept) = acm {
-        let certificate = format!("<ACMCertificateArn>{}</ACMCertificateArn>", kept.arn);
+    if let Some(stored) = acm {
+        let certificate = format!("<ACMCertificateArn>{}</ACMCertificateArn>", stored.arn);
         items += &item(&distribution_arn(account), "www.example", &certificate);
     }
-    if let Some(kept) = own.iam.first() {
-        let certificate = format!("<IAMCertificateId>{}</IAMCertificateId>", kept.id);
+    if let Some(stored) = own.iam.first() {
+        let certificate = format!("<IAMCertificateId>{}</IAMCertificateId>", stored.id);
         items += &item(&(distribution_arn(account) + "2"), "old.example", &certificate);
     }
     Reply::xml(
@@ -773,11 +788,11 @@ fn distributions(own: &Account, account: &str) -> Reply {
 }
 
 fn domain_names(acm: &[StoredCertificate], region: &str) -> Reply {
-    let used = acm.iter().filter(|kept| kept.used_by.contains(&domain_arn(region)));
+    let used = acm.iter().filter(|stored| stored.used_by.contains(&domain_arn(region)));
     let items: Vec<Value> = used
-        .map(|kept| {
+        .map(|stored| {
             json!({"domainName": format!("api.{region}.example"), "domainNameArn": domain_arn(region),
-                "regionalCertificateArn": kept.arn})
+                "regionalCertificateArn": stored.arn})
         })
         .collect();
     Reply::json(200, &json!({"item": items}))

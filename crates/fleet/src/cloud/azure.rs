@@ -77,9 +77,9 @@ struct Azure {
 pub struct AzureCloud {
     server: Server,
     contents: Arc<Mutex<Contents>>,
-    press: CertificateFactory,
+    factory: CertificateFactory,
     root: CertificateDer<'static>,
-    given: AtomicU64,
+    tokens_issued: AtomicU64,
 }
 
 /// Id of the only simulated subscription.
@@ -91,35 +91,35 @@ impl AzureCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &AzurePlan) -> Result<Self, FleetError> {
-        let press = CertificateFactory::new()?;
+        let factory = CertificateFactory::new()?;
         let count = plan.vaults.clamp(1, VAULTS_MAX) as u32;
         let addresses: Vec<Ipv4Addr> =
             (0..count).map(|number| Ipv4Addr::from(FIRST_VAULT + number)).collect();
         let mut vaults = BTreeMap::new();
         for (number, address) in addresses.iter().enumerate() {
-            let mut kept = Vec::new();
+            let mut stored = Vec::new();
             for index in 0..plan.certificates {
                 let waits = plan.certificates > 2 && index == plan.certificates - 1;
                 let names = vec![format!("c{index}.v{number}.example")];
                 let kind = if index % 2 == 0 { KeyKind::Rsa2048 } else { KeyKind::P256 };
-                let minted = if waits { None } else { Some(press.mint(names, kind, 15 + index as i64)?) };
+                let minted = if waits { None } else { Some(factory.mint(names, kind, 15 + index as i64)?) };
                 let tags = super::tags_of(index);
-                kept.push(StoredCertificate {
+                stored.push(StoredCertificate {
                     name: format!("cert-{index:04}"),
                     minted,
                     updated: 1_790_000_000,
                     tags,
                 });
             }
-            vaults.insert(*address, kept);
+            vaults.insert(*address, stored);
         }
         let contents = Arc::new(Mutex::new(Contents { vaults, tokens: HashMap::new() }));
-        let (tls, root) = server_tls(&press, &addresses)?;
+        let (tls, root) = server_tls(&factory, &addresses)?;
         let port = Arc::new(AtomicU64::new(0));
         let cloud = Azure { contents: contents.clone(), port: port.clone() };
         let server = Server::start(cloud, plan.manners.clone(), Some(tls))?;
         port.store(server.port().into(), Relaxed);
-        Ok(Self { server, contents, press, root, given: AtomicU64::new(0) })
+        Ok(Self { server, contents, factory, root, tokens_issued: AtomicU64::new(0) })
     }
 
     /// Returns the URL of Resource Manager.
@@ -137,7 +137,7 @@ impl AzureCloud {
     /// Creates a token that is valid until a fault expires it.
     #[must_use]
     pub fn token(&self) -> String {
-        let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
+        let token = format!("token-{}", self.tokens_issued.fetch_add(1, Relaxed));
         self.contents.lock().tokens.insert(token.clone(), ());
         token
     }
@@ -165,11 +165,11 @@ impl AzureCloud {
         let contents = self.contents.lock();
         let mut truth = Vec::new();
         for (address, vault) in &contents.vaults {
-            for (index, kept) in vault.iter().enumerate() {
-                let name = format!("{}certificates/{}", vault_url(*address, self.server.port()), kept.name);
+            for (index, stored) in vault.iter().enumerate() {
+                let name = format!("{}certificates/{}", vault_url(*address, self.server.port()), stored.name);
                 let used_by = (index == 0).then(|| gateway_id(*address)).into_iter().collect();
-                let leaf_sha256 = kept.minted.as_ref().map(MintedCertificate::sha256);
-                let tags = kept.tags.clone();
+                let leaf_sha256 = stored.minted.as_ref().map(MintedCertificate::sha256);
+                let tags = stored.tags.clone();
                 truth.push(SimulatedCertificate {
                     store: "azure-key-vault",
                     name,
@@ -190,21 +190,21 @@ impl AzureCloud {
     pub fn renew_one(&self) -> Result<Option<String>, FleetError> {
         let mut contents = self.contents.lock();
         let first = contents.vaults.values_mut().next().and_then(|vault| vault.first_mut());
-        let Some(kept) = first else { return Ok(None) };
-        let new = self.press.mint(vec!["renewed.example".to_owned()], KeyKind::P256, 300)?;
+        let Some(stored) = first else { return Ok(None) };
+        let new = self.factory.mint(vec!["renewed.example".to_owned()], KeyKind::P256, 300)?;
         let sha256 = new.sha256();
-        kept.minted = Some(new);
-        kept.updated += 1;
+        stored.minted = Some(new);
+        stored.updated += 1;
         Ok(Some(sha256))
     }
 }
 
 /// Creates the TLS configuration: one certificate for the addresses of all vaults and Resource Manager.
 fn server_tls(
-    press: &CertificateFactory,
+    factory: &CertificateFactory,
     vaults: &[Ipv4Addr],
 ) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), FleetError> {
-    let (now, root) = press.anchor();
+    let (now, root) = factory.anchor();
     let key = Arc::new(Key::generate(KeyKind::P256)?);
     let addresses = std::iter::once(Ipv4Addr::LOCALHOST).chain(vaults.iter().copied());
     let order = Order {
@@ -248,11 +248,13 @@ impl Azure {
     }
 
     /// Checks the request's token; returns the vault's challenge if it is missing or invalid.
-    fn admit(&self, ask: &CloudRequest) -> Result<(), Reply> {
-        let token =
-            ask.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    fn admit(&self, request: &CloudRequest) -> Result<(), Reply> {
+        let token = request
+            .header("authorization")
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .unwrap_or_default();
         let mut contents = self.contents.lock();
-        if ask.expired {
+        if request.expired {
             contents.tokens.remove(token);
         }
         if contents.tokens.contains_key(token) {
@@ -264,12 +266,12 @@ impl Azure {
             .with("www-authenticate", challenge))
     }
 
-    fn manage(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        if let Err(quota) = gate.enter(ask, "ResourceManager", SUBSCRIPTION, MANAGEMENT) {
+    fn manage(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        if let Err(quota) = gate.enter(request, "ResourceManager", SUBSCRIPTION, MANAGEMENT) {
             return problem(429, "TooManyRequests", "throttled").retry_after(quota);
         }
         let contents = self.contents.lock();
-        let (all, kind): (Vec<Value>, &str) = if ask.path.ends_with("/vaults") {
+        let (all, kind): (Vec<Value>, &str) = if request.path.ends_with("/vaults") {
             (
                 contents.vaults.keys().map(|address| self.vault(*address)).collect(),
                 "Microsoft.KeyVault/vaults",
@@ -280,7 +282,7 @@ impl Azure {
                 "Microsoft.Network/applicationGateways",
             )
         };
-        let token = ask.query.get("$skiptoken").map(String::as_str);
+        let token = request.query.get("$skiptoken").map(String::as_str);
         let Some((some, next)) = page(&all, token, None, 1_000, gate.page_max()) else {
             return problem(400, "InvalidSkipToken", "token");
         };
@@ -309,22 +311,22 @@ impl Azure {
             "httpListeners": [{"properties": {"sslCertificate": {"id": certificate}, "hostName": "gw.example"}}]}})
     }
 
-    fn list(&self, vault: &[StoredCertificate], url: &str, ask: &CloudRequest, gate: &Gate) -> Reply {
-        let pending = ask.query.get("includePending").is_some_and(|value| value == "true");
+    fn list(&self, vault: &[StoredCertificate], url: &str, request: &CloudRequest, gate: &Gate) -> Reply {
+        let pending = request.query.get("includePending").is_some_and(|value| value == "true");
         let all: Vec<Value> = vault
             .iter()
-            .filter(|kept| pending || kept.minted.is_some())
-            .map(|kept| {
-                let mut item = json!({"id": format!("{url}certificates/{}", kept.name),
-                    "attributes": attributes(kept), "tags": kept.tags});
-                if let Some(minted) = &kept.minted {
+            .filter(|stored| pending || stored.minted.is_some())
+            .map(|stored| {
+                let mut item = json!({"id": format!("{url}certificates/{}", stored.name),
+                    "attributes": attributes(stored), "tags": stored.tags});
+                if let Some(minted) = &stored.minted {
                     item["x5t"] = URL_SAFE_NO_PAD.encode(crate::old_key::sha1(&minted.leaf)).into();
                 }
                 item
             })
             .collect();
-        let asked = ask.query.get("maxresults").and_then(|most| most.parse().ok());
-        let token = ask.query.get("$skiptoken").map(String::as_str);
+        let asked = request.query.get("maxresults").and_then(|most| most.parse().ok());
+        let token = request.query.get("$skiptoken").map(String::as_str);
         let Some((some, next)) = page(&all, token, asked, PAGE_MAX, gate.page_max().min(PAGE_MAX)) else {
             return problem(400, "BadParameter", "skiptoken");
         };
@@ -336,10 +338,10 @@ impl Azure {
     }
 }
 
-fn attributes(kept: &StoredCertificate) -> Value {
-    let mut attributes = json!({"enabled": true, "created": 1_780_000_000, "updated": kept.updated,
+fn attributes(stored: &StoredCertificate) -> Value {
+    let mut attributes = json!({"enabled": true, "created": 1_780_000_000, "updated": stored.updated,
         "recoveryLevel": "Recoverable"});
-    if let Some(minted) = &kept.minted {
+    if let Some(minted) = &stored.minted {
         attributes["nbf"] = minted.not_before.0.into();
         attributes["exp"] = minted.not_after.0.into();
     }
@@ -347,13 +349,14 @@ fn attributes(kept: &StoredCertificate) -> Value {
 }
 
 impl Cloud for Azure {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        if let Err(challenge) = self.admit(ask) {
+    fn answer(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        if let Err(challenge) = self.admit(request) {
             return challenge;
         }
-        let address: Option<Ipv4Addr> = ask.host.split(':').next().and_then(|address| address.parse().ok());
+        let address: Option<Ipv4Addr> =
+            request.host.split(':').next().and_then(|address| address.parse().ok());
         if address == Some(Ipv4Addr::LOCALHOST) {
-            return self.manage(ask, gate);
+            return self.manage(request, gate);
         }
         let contents = self.contents.lock();
         let Some((address, vault)) =
@@ -361,7 +364,7 @@ impl Cloud for Azure {
         else {
             return problem(404, "NotFound", "no such vault");
         };
-        if let Err(quota) = gate.enter(ask, "KeyVault", &address.to_string(), VAULT) {
+        if let Err(quota) = gate.enter(request, "KeyVault", &address.to_string(), VAULT) {
             return problem(
                 429,
                 "Throttled",
@@ -370,14 +373,14 @@ impl Cloud for Azure {
             .retry_after(quota);
         }
         let url = vault_url(address, self.port());
-        let mut path = ask.path.trim_start_matches('/').split('/');
+        let mut path = request.path.trim_start_matches('/').split('/');
         match (path.next(), path.next().filter(|name| !name.is_empty())) {
-            (Some("certificates"), None) => self.list(vault, &url, ask, gate),
-            (Some("certificates"), Some(name)) => match vault.iter().find(|kept| kept.name == name) {
-                Some(kept) => Reply::json(
+            (Some("certificates"), None) => self.list(vault, &url, request, gate),
+            (Some("certificates"), Some(name)) => match vault.iter().find(|stored| stored.name == name) {
+                Some(stored) => Reply::json(
                     200,
-                    &json!({"id": format!("{url}certificates/{name}/0"), "attributes": attributes(kept),
-                        "cer": kept.minted.as_ref().map(|minted| STANDARD.encode(&minted.leaf))}),
+                    &json!({"id": format!("{url}certificates/{name}/0"), "attributes": attributes(stored),
+                        "cer": stored.minted.as_ref().map(|minted| STANDARD.encode(&minted.leaf))}),
                 ),
                 None => problem(404, "CertificateNotFound", "A certificate with this name was not found."),
             },

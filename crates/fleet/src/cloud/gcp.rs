@@ -68,7 +68,7 @@ impl GcpCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &GcpPlan) -> Result<Self, FleetError> {
-        let press = CertificateFactory::new()?;
+        let factory = CertificateFactory::new()?;
         let project = &plan.project;
         let mut managed = Vec::new();
         for index in 0..plan.managed {
@@ -77,7 +77,7 @@ impl GcpCloud {
             let waits = plan.managed > 2 && index == plan.managed - 1;
             let kind = if index % 2 == 0 { KeyKind::P256 } else { KeyKind::Rsa2048 };
             let names = vec![format!("g{index}.example")];
-            let minted = if waits { None } else { Some(press.mint(names, kind, 10 + index as i64)?) };
+            let minted = if waits { None } else { Some(factory.mint(names, kind, 10 + index as i64)?) };
             managed.push(StoredCertificate {
                 name,
                 minted,
@@ -89,7 +89,7 @@ impl GcpCloud {
         for index in 0..plan.classic {
             let scope = if index % 2 == 0 { "global" } else { "regions/europe-west1" };
             let name = format!("projects/{project}/{scope}/sslCertificates/s{index}");
-            let minted = Some(press.mint(vec![format!("s{index}.example")], KeyKind::P256, 40)?);
+            let minted = Some(factory.mint(vec![format!("s{index}.example")], KeyKind::P256, 40)?);
             classic.push(StoredCertificate { name, minted, updated: 1_790_000_000, labels: BTreeMap::new() });
         }
         let contents = Contents { project: project.clone(), managed, classic, unreachable: Vec::new() };
@@ -130,18 +130,18 @@ impl GcpCloud {
     #[must_use]
     pub fn truth(&self) -> Vec<SimulatedCertificate> {
         let contents = self.contents.lock();
-        let truth = |kept: &StoredCertificate, store, used_by| SimulatedCertificate {
+        let truth = |stored: &StoredCertificate, store, used_by| SimulatedCertificate {
             store,
-            name: kept.name.clone(),
-            leaf_sha256: kept.minted.as_ref().map(MintedCertificate::sha256),
+            name: stored.name.clone(),
+            leaf_sha256: stored.minted.as_ref().map(MintedCertificate::sha256),
             used_by,
-            tags: kept.labels.clone(),
+            tags: stored.labels.clone(),
         };
         let map = map_name(&contents.project);
-        let managed = contents.managed.iter().enumerate().map(|(index, kept)| {
-            truth(kept, "gcp-certificate-manager", (index == 0).then(|| map.clone()).into_iter().collect())
+        let managed = contents.managed.iter().enumerate().map(|(index, stored)| {
+            truth(stored, "gcp-certificate-manager", (index == 0).then(|| map.clone()).into_iter().collect())
         });
-        let classic = contents.classic.iter().map(|kept| truth(kept, "gcp-compute", Vec::new()));
+        let classic = contents.classic.iter().map(|stored| truth(stored, "gcp-compute", Vec::new()));
         let mut truth: Vec<_> = managed.chain(classic).collect();
         truth.sort();
         truth
@@ -157,42 +157,42 @@ fn problem(status: u16, code: &str, message: &str) -> Reply {
 }
 
 impl Cloud for Gcp {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        if ask.expired {
+    fn answer(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        if request.expired {
             return problem(401, "UNAUTHENTICATED", "Request had invalid authentication credentials.");
         }
         let contents = self.0.lock();
-        let compute = ask.path.starts_with("/compute/");
+        let compute = request.path.starts_with("/compute/");
         let operation = if compute { "Compute" } else { "CertificateManager" };
-        if let Err(quota) = gate.enter(ask, operation, &contents.project, QUOTA) {
+        if let Err(quota) = gate.enter(request, operation, &contents.project, QUOTA) {
             return problem(429, "RESOURCE_EXHAUSTED", "Quota exceeded for quota metric 'API requests'.")
                 .retry_after(quota);
         }
-        match ask.path.rsplit('/').next().unwrap_or_default() {
-            "certificates" => contents.certificates(ask, gate),
+        match request.path.rsplit('/').next().unwrap_or_default() {
+            "certificates" => contents.certificates(request, gate),
             "certificateMaps" => {
                 Reply::json(200, &json!({"certificateMaps": [{"name": map_name(&contents.project)}]}))
             }
             "certificateMapEntries" => contents.entries(),
-            "sslCertificates" if compute => contents.ssl_certificates(ask, gate),
+            "sslCertificates" if compute => contents.ssl_certificates(request, gate),
             _ => problem(404, "NOT_FOUND", "not found"),
         }
     }
 }
 
 impl Contents {
-    fn certificates(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn certificates(&self, request: &CloudRequest, gate: &Gate) -> Reply {
         let out = |name: &str| {
             self.unreachable.iter().any(|location| name.contains(&format!("/locations/{location}/")))
         };
         let all: Vec<Value> = self
             .managed
             .iter()
-            .filter(|kept| !out(&kept.name))
-            .map(|kept| {
-                let mut item = json!({"name": kept.name, "scope": "DEFAULT",
-                    "updateTime": rfc3339(x509::UnixTime(kept.updated)), "labels": kept.labels});
-                if let Some(minted) = &kept.minted {
+            .filter(|stored| !out(&stored.name))
+            .map(|stored| {
+                let mut item = json!({"name": stored.name, "scope": "DEFAULT",
+                    "updateTime": rfc3339(x509::UnixTime(stored.updated)), "labels": stored.labels});
+                if let Some(minted) = &stored.minted {
                     item["pemCertificate"] = minted.chain_pem().into();
                     item["sanDnsnames"] = json!(minted.names);
                     item["expireTime"] = rfc3339(minted.not_after).into();
@@ -206,8 +206,8 @@ impl Contents {
             .iter()
             .map(|location| format!("projects/{}/locations/{location}", self.project))
             .collect();
-        let asked = ask.query.get("pageSize").and_then(|size| size.parse().ok());
-        let token = ask.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
+        let asked = request.query.get("pageSize").and_then(|size| size.parse().ok());
+        let token = request.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
         let Some((some, next)) = page(&all, token, asked, 100, gate.page_max().min(100)) else {
             return problem(400, "INVALID_ARGUMENT", "page token");
         };
@@ -218,7 +218,7 @@ impl Contents {
     }
 
     fn entries(&self) -> Reply {
-        let first: Vec<&str> = self.managed.iter().take(1).map(|kept| kept.name.as_str()).collect();
+        let first: Vec<&str> = self.managed.iter().take(1).map(|stored| stored.name.as_str()).collect();
         Reply::json(
             200,
             &json!({"certificateMapEntries": [{"name": format!("{}/certificateMapEntries/e", map_name(&self.project)),
@@ -226,18 +226,18 @@ impl Contents {
         )
     }
 
-    fn ssl_certificates(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        let asked = ask.query.get("maxResults").and_then(|size| size.parse().ok());
-        let token = ask.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
+    fn ssl_certificates(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        let asked = request.query.get("maxResults").and_then(|size| size.parse().ok());
+        let token = request.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
         let Some((some, next)) = page(&self.classic, token, asked, 500, gate.page_max().min(500)) else {
             return problem(400, "INVALID_ARGUMENT", "page token");
         };
         let mut items: BTreeMap<String, Value> = BTreeMap::new();
-        for (index, kept) in some.iter().enumerate() {
-            let Some(minted) = &kept.minted else { continue };
-            let scope = if kept.name.contains("/global/") { "global" } else { "regions/europe-west1" };
+        for (index, stored) in some.iter().enumerate() {
+            let Some(minted) = &stored.minted else { continue };
+            let scope = if stored.name.contains("/global/") { "global" } else { "regions/europe-west1" };
             let list = items.entry(scope.to_owned()).or_insert_with(|| json!({"sslCertificates": []}));
-            let certificate = json!({"id": (1_000 + index).to_string(), "name": kept.name.rsplit('/').next(),
+            let certificate = json!({"id": (1_000 + index).to_string(), "name": stored.name.rsplit('/').next(),
                 "certificate": minted.chain_pem(), "creationTimestamp": "2026-10-01T00:00:00.000-07:00",
                 "expireTime": rfc3339(minted.not_after), "type": "SELF_MANAGED"});
             if let Some(all) = list["sslCertificates"].as_array_mut() {

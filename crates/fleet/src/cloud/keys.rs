@@ -59,7 +59,7 @@ enum Pair {
 pub struct KeyServices {
     server: Server,
     inner: Arc<KeysState>,
-    given: AtomicU64,
+    tokens_issued: AtomicU64,
 }
 
 struct KeysState {
@@ -99,7 +99,7 @@ impl KeyServices {
         let inner = Arc::new(KeysState { keys, tokens: Mutex::default(), port: AtomicU64::new(0) });
         let server = Server::start(Services(Arc::clone(&inner)), manners.clone(), None)?;
         inner.port.store(server.port().into(), Relaxed);
-        Ok(Self { server, inner, given: AtomicU64::new(0) })
+        Ok(Self { server, inner, tokens_issued: AtomicU64::new(0) })
     }
 
     /// Returns the endpoint of all three services.
@@ -130,7 +130,7 @@ impl KeyServices {
     /// Creates a token that is valid until a fault expires it.
     #[must_use]
     pub fn token(&self) -> String {
-        let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
+        let token = format!("token-{}", self.tokens_issued.fetch_add(1, Relaxed));
         self.inner.tokens.lock().push(token.clone());
         token
     }
@@ -293,42 +293,42 @@ impl KeysState {
     }
 
     /// Returns whether the request has a valid token.
-    fn has_token(&self, ask: &CloudRequest) -> bool {
-        let token = ask.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    fn has_token(&self, request: &CloudRequest) -> bool {
+        let token = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let mut tokens = self.tokens.lock();
-        if ask.expired {
+        if request.expired {
             tokens.retain(|good| Some(good.as_str()) != token);
         }
         token.is_some_and(|token| tokens.iter().any(|good| good == token))
     }
 
-    fn aws(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn aws(&self, request: &CloudRequest, gate: &Gate) -> Reply {
         let said = |status, code: &str| {
             Reply::json(
                 status,
                 &json!({"__type": format!("com.amazonaws.kms#{code}"), "message": "the simulated reason"}),
             )
         };
-        let authorization = ask.header("authorization").unwrap_or_default();
+        let authorization = request.header("authorization").unwrap_or_default();
         let is_signed = authorization.starts_with("AWS4-HMAC-SHA256 Credential=")
             && authorization.contains("/eu-west-1/kms/aws4_request")
             && authorization.contains("x-amz-target")
-            && ask.header("x-amz-date").is_some()
-            && ask.header("content-type") == Some("application/x-amz-json-1.1");
+            && request.header("x-amz-date").is_some()
+            && request.header("content-type") == Some("application/x-amz-json-1.1");
         if !is_signed {
             return said(400, "IncompleteSignature");
         }
-        if ask.expired {
+        if request.expired {
             return said(400, "ExpiredTokenException");
         }
-        let operation = ask.header("x-amz-target").unwrap_or_default();
+        let operation = request.header("x-amz-target").unwrap_or_default();
         if gate
-            .enter(ask, if operation == "TrentService.Sign" { "Sign" } else { "Get" }, "aws", QUOTA)
+            .enter(request, if operation == "TrentService.Sign" { "Sign" } else { "Get" }, "aws", QUOTA)
             .is_err()
         {
             return said(400, "ThrottlingException");
         }
-        let Ok(body) = serde_json::from_slice::<Value>(&ask.body) else {
+        let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
             return said(400, "ValidationException");
         };
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -360,7 +360,7 @@ impl KeysState {
                 match signature {
                     Some(signature) => Reply::json(
                         200,
-                        &json!({"KeyId": arn, "Signature": STANDARD.encode(apply_signature_fault(ask, signature)),
+                        &json!({"KeyId": arn, "Signature": STANDARD.encode(apply_signature_fault(request, signature)),
                             "SigningAlgorithm": text("SigningAlgorithm")}),
                     ),
                     None => said(400, "ValidationException"),
@@ -370,22 +370,22 @@ impl KeysState {
         }
     }
 
-    fn azure(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn azure(&self, request: &CloudRequest, gate: &Gate) -> Reply {
         let problem = |status, code: &str| {
             Reply::json(status, &json!({"error": {"code": code, "message": "the simulated reason"}}))
         };
-        if !self.has_token(ask) {
+        if !self.has_token(request) {
             return problem(401, "Unauthorized").with(
                 "www-authenticate",
                 "Bearer authorization=\"https://login.example/tenant\", resource=\"https://vault.azure.net\"",
             );
         }
-        let mut path = ask.path.trim_start_matches("/keys/").split('/');
+        let mut path = request.path.trim_start_matches("/keys/").split('/');
         let (name, version, action) = (path.next().unwrap_or_default(), path.next(), path.next());
-        if gate.enter(ask, if action == Some("sign") { "Sign" } else { "Get" }, "azure", QUOTA).is_err() {
+        if gate.enter(request, if action == Some("sign") { "Sign" } else { "Get" }, "azure", QUOTA).is_err() {
             return problem(429, "Throttled");
         }
-        if ask.query.get("api-version").is_none_or(|version| version != "7.4") {
+        if request.query.get("api-version").is_none_or(|version| version != "7.4") {
             return problem(400, "BadParameter");
         }
         if name == "forbidden" {
@@ -394,43 +394,44 @@ impl KeysState {
         let known = version.is_none_or(|version| version == VERSION);
         let Some(key) = self.key(name).filter(|_| known) else { return problem(404, "KeyNotFound") };
         let kid = format!("{}/keys/{name}/{VERSION}", self.endpoint());
-        if action.is_none() && ask.method == http::Method::GET {
+        if action.is_none() && request.method == http::Method::GET {
             return match key.jwk(&kid) {
                 Some(jwk) => Reply::json(200, &json!({"key": jwk, "attributes": {"enabled": true}})),
                 None => problem(500, "InternalError"),
             };
         }
-        let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
+        let body = serde_json::from_slice::<Value>(&request.body).unwrap_or_default();
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let found = algorithms().into_iter().find(|(_, azure, _)| *azure == Some(text("alg")));
         let digest = URL_SAFE_NO_PAD.decode(text("value")).ok();
         let signature = found.zip(digest).and_then(|((.., of), digest)| key.sign(of, &digest, false));
         match signature
-            .filter(|_| ask.method == http::Method::POST && version.is_some() && action == Some("sign"))
+            .filter(|_| request.method == http::Method::POST && version.is_some() && action == Some("sign"))
         {
             Some(signature) => Reply::json(
                 200,
-                &json!({"kid": kid, "value": URL_SAFE_NO_PAD.encode(apply_signature_fault(ask, signature))}),
+                &json!({"kid": kid, "value": URL_SAFE_NO_PAD.encode(apply_signature_fault(request, signature))}),
             ),
             None => problem(400, "BadParameter"),
         }
     }
 
-    fn gcp(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn gcp(&self, request: &CloudRequest, gate: &Gate) -> Reply {
         let problem = |status: u16, code: &str| {
             Reply::json(
                 status,
                 &json!({"error": {"code": status, "status": code, "message": "the simulated reason"}}),
             )
         };
-        if !self.has_token(ask) {
+        if !self.has_token(request) {
             return problem(401, "UNAUTHENTICATED");
         }
-        let signs = ask.path.ends_with(":asymmetricSign");
-        if gate.enter(ask, if signs { "Sign" } else { "Get" }, "gcp", QUOTA).is_err() {
+        let signs = request.path.ends_with(":asymmetricSign");
+        if gate.enter(request, if signs { "Sign" } else { "Get" }, "gcp", QUOTA).is_err() {
             return problem(429, "RESOURCE_EXHAUSTED");
         }
-        let path = ask.path.strip_prefix("/v1/").and_then(|path| path.strip_prefix(RING)).unwrap_or_default();
+        let path =
+            request.path.strip_prefix("/v1/").and_then(|path| path.strip_prefix(RING)).unwrap_or_default();
         let mut parts = path.trim_start_matches('/').split('/');
         let (name, _, last) =
             (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or_default());
@@ -460,14 +461,14 @@ impl KeysState {
             // Google Cloud KMS has no keys on other curves.
             (Pair::Ec { .. }, _) => return problem(404, "NOT_FOUND"),
         };
-        if parts.next() == Some("publicKey") && ask.method == http::Method::GET {
+        if parts.next() == Some("publicKey") && request.method == http::Method::GET {
             let pem = format!(
                 "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
                 STANDARD.encode(&key.spki)
             );
             return Reply::json(200, &json!({"pem": pem, "algorithm": algorithm, "protectionLevel": "HSM"}));
         }
-        let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
+        let body = serde_json::from_slice::<Value>(&request.body).unwrap_or_default();
         // The key version defines the hash; a request has either a digest or data.
         let is_one = body.get("digest").is_some() != body.get("data").is_some();
         let input = body.pointer(field).and_then(Value::as_str);
@@ -475,7 +476,7 @@ impl KeysState {
         match input.and_then(|input| key.sign(of, &input, true)).filter(|_| signs && is_one) {
             Some(signature) => Reply::json(
                 200,
-                &json!({"signature": STANDARD.encode(apply_signature_fault(ask, signature)), "protectionLevel": "HSM"}),
+                &json!({"signature": STANDARD.encode(apply_signature_fault(request, signature)), "protectionLevel": "HSM"}),
             ),
             None => problem(400, "INVALID_ARGUMENT"),
         }
@@ -483,8 +484,8 @@ impl KeysState {
 }
 
 /// Flips one bit of the signature if the fault requires it.
-fn apply_signature_fault(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
-    if ask.wrong
+fn apply_signature_fault(request: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
+    if request.wrong
         && let Some(last) = signature.last_mut()
     {
         *last ^= 1;
@@ -493,11 +494,11 @@ fn apply_signature_fault(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> 
 }
 
 impl Cloud for Services {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        match ask.path.as_str() {
-            "/" => self.0.aws(ask, gate),
-            path if path.starts_with("/keys/") => self.0.azure(ask, gate),
-            _ => self.0.gcp(ask, gate),
+    fn answer(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        match request.path.as_str() {
+            "/" => self.0.aws(request, gate),
+            path if path.starts_with("/keys/") => self.0.azure(request, gate),
+            _ => self.0.gcp(request, gate),
         }
     }
 }

@@ -64,13 +64,16 @@ impl KubernetesCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &KubernetesPlan) -> Result<Self, FleetError> {
-        let press = CertificateFactory::new()?;
+        let factory = CertificateFactory::new()?;
         let mut secrets = Vec::new();
         for index in 0..plan.secrets {
             let empty = plan.secrets > 3 && index == plan.secrets - 1;
             let names = vec![format!("k{index}.example")];
-            let minted =
-                if empty { None } else { Some(press.mint(names, KeyKind::P256, 30 + index as i64 % 60)?) };
+            let minted = if empty {
+                None
+            } else {
+                Some(factory.mint(names, KeyKind::P256, 30 + index as i64 % 60)?)
+            };
             let namespace = format!("ns{}", index % 3);
             secrets.push(StoredCertificate {
                 namespace,
@@ -110,18 +113,18 @@ impl KubernetesCloud {
             .secrets
             .iter()
             .enumerate()
-            .map(|(index, kept)| {
+            .map(|(index, stored)| {
                 let used_by = match index {
-                    0 => vec![format!("{cluster}/{}/ingress/web", kept.namespace)],
-                    1 if contents.gateways => vec![format!("{cluster}/{}/gateway/edge", kept.namespace)],
+                    0 => vec![format!("{cluster}/{}/ingress/web", stored.namespace)],
+                    1 if contents.gateways => vec![format!("{cluster}/{}/gateway/edge", stored.namespace)],
                     _ => Vec::new(),
                 };
                 SimulatedCertificate {
                     store: "kubernetes-secret",
-                    name: format!("{cluster}/{}/{}", kept.namespace, kept.name),
-                    leaf_sha256: kept.minted.as_ref().map(MintedCertificate::sha256),
+                    name: format!("{cluster}/{}/{}", stored.namespace, stored.name),
+                    leaf_sha256: stored.minted.as_ref().map(MintedCertificate::sha256),
                     used_by,
-                    tags: kept.labels.clone(),
+                    tags: stored.labels.clone(),
                 }
             })
             .collect();
@@ -138,17 +141,17 @@ fn problem(status: u16, reason: &str) -> Reply {
 }
 
 impl Cloud for Kubernetes {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
-        if ask.expired {
+    fn answer(&self, request: &CloudRequest, gate: &Gate) -> Reply {
+        if request.expired {
             return problem(401, "Unauthorized");
         }
         let quota = Quota { per_second: Some(50), per_minute: None, retry_after: Some(1) };
-        if let Err(quota) = gate.enter(ask, "List", "cluster", quota) {
+        if let Err(quota) = gate.enter(request, "List", "cluster", quota) {
             return problem(429, "TooManyRequests").retry_after(quota);
         }
         let contents = self.0.lock();
-        match ask.path.as_str() {
-            "/api/v1/secrets" => contents.secrets(ask, gate),
+        match request.path.as_str() {
+            "/api/v1/secrets" => contents.secrets(request, gate),
             "/apis/networking.k8s.io/v1/ingresses" => contents.ingresses(),
             "/apis/gateway.networking.k8s.io/v1/gateways" if contents.gateways => contents.gateways(),
             _ => problem(404, "NotFound"),
@@ -158,17 +161,17 @@ impl Cloud for Kubernetes {
 
 impl Contents {
     /// Lists secrets. Without the field selector, secrets of other types are included, like in a real API server.
-    fn secrets(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
+    fn secrets(&self, request: &CloudRequest, gate: &Gate) -> Reply {
         let only_tls =
-            ask.query.get("fieldSelector").is_some_and(|selector| selector == "type=kubernetes.io/tls");
+            request.query.get("fieldSelector").is_some_and(|selector| selector == "type=kubernetes.io/tls");
         let mut all: Vec<Value> = self.secrets.iter().map(StoredCertificate::secret).collect();
         if !only_tls {
             let opaque = json!({"metadata": {"name": "opaque", "namespace": "ns0", "uid": "o", "resourceVersion": "1"},
                 "type": "Opaque", "data": {"password": "c2VjcmV0"}});
             all.extend(std::iter::repeat_n(opaque, self.secrets.len()));
         }
-        let asked = ask.query.get("limit").and_then(|limit| limit.parse().ok());
-        let token = ask.query.get("continue").map(String::as_str);
+        let asked = request.query.get("limit").and_then(|limit| limit.parse().ok());
+        let token = request.query.get("continue").map(String::as_str);
         let Some((some, next)) = page(&all, token, asked, usize::MAX, gate.page_max()) else {
             return problem(410, "Expired");
         };
@@ -184,9 +187,9 @@ impl Contents {
             .secrets
             .iter()
             .take(1)
-            .map(|kept| {
-                json!({"metadata": {"name": "web", "namespace": kept.namespace},
-                    "spec": {"tls": [{"hosts": ["ingress.example"], "secretName": kept.name}]}})
+            .map(|stored| {
+                json!({"metadata": {"name": "web", "namespace": stored.namespace},
+                    "spec": {"tls": [{"hosts": ["ingress.example"], "secretName": stored.name}]}})
             })
             .collect();
         Reply::json(200, &json!({"kind": "IngressList", "metadata": {}, "items": items}))
@@ -198,11 +201,11 @@ impl Contents {
             .iter()
             .skip(1)
             .take(1)
-            .map(|kept| {
-                json!({"metadata": {"name": "edge", "namespace": kept.namespace}, "spec": {"listeners": [
+            .map(|stored| {
+                json!({"metadata": {"name": "edge", "namespace": stored.namespace}, "spec": {"listeners": [
                     {"name": "http", "port": 80},
                     {"name": "https", "hostname": "gateway.example",
-                        "tls": {"certificateRefs": [{"kind": "Secret", "name": kept.name}]}}]}})
+                        "tls": {"certificateRefs": [{"kind": "Secret", "name": stored.name}]}}]}})
             })
             .collect();
         Reply::json(200, &json!({"kind": "GatewayList", "metadata": {}, "items": items}))

@@ -109,7 +109,7 @@ impl Reply {
 
 /// Request handler of a simulated cloud.
 pub(crate) trait Cloud: Send + Sync + 'static {
-    fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply;
+    fn answer(&self, cloud_request: &CloudRequest, gate: &Gate) -> Reply;
 }
 
 /// Quotas of a simulated cloud, and the ledger that counts requests against them.
@@ -122,14 +122,14 @@ impl Gate {
     /// Counts a request of `operation` against the quota of `whose`, an account or server.
     pub(crate) fn enter(
         &self,
-        ask: &CloudRequest,
+        cloud_request: &CloudRequest,
         operation: &'static str,
         whose: &str,
         documented: Quota,
     ) -> Result<(), Quota> {
         let own = self.manners.quotas.iter().find(|(name, _)| *name == operation);
         let quota = own.map_or(documented, |(_, quota)| *quota);
-        if ask.throttled {
+        if cloud_request.throttled {
             let none = Quota { per_second: Some(0), ..quota };
             return self.ledger.enter(operation, whose, none, &[]);
         }
@@ -255,7 +255,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
     let (parts, body) = request.into_parts();
     let body =
         Limited::new(body, REQUEST_MAX).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let ask = CloudRequest {
+    let cloud_request = CloudRequest {
         method: parts.method,
         path: decoded(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),
@@ -268,7 +268,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
     };
     let reply = match fault {
         Fault::Down => Reply::json(500, &serde_json::json!({"message": "internal failure"})),
-        _ => shared.cloud.answer(&ask, &shared.gate),
+        _ => shared.cloud.answer(&cloud_request, &shared.gate),
     };
     let delay = shared.delays.lock().duration(&shared.gate.manners.latency);
     if !delay.is_zero() {

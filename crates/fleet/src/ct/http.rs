@@ -243,8 +243,9 @@ impl Shared {
     fn quota_wait(&self, under_way: u64) -> Option<Duration> {
         let now = Instant::now();
         let mut windows = self.windows.lock();
-        let second = taken(&mut windows.second, now, Duration::from_secs(1), self.quota.per_second);
-        let minute = taken(&mut windows.minute, now, Duration::from_secs(60), self.quota.per_minute);
+        let second = count_in_window(&mut windows.second, now, Duration::from_secs(1), self.quota.per_second);
+        let minute =
+            count_in_window(&mut windows.minute, now, Duration::from_secs(60), self.quota.per_minute);
         let crowded = self.quota.in_flight.is_some_and(|most| under_way > u64::from(most));
         let crowded = crowded.then_some(Duration::from_secs(1));
         second.max(minute).max(crowded)
@@ -252,7 +253,7 @@ impl Shared {
 }
 
 /// Counts a request in a fixed window, as the real services do. Returns the time until the next window if the current one is used up.
-fn taken(
+fn count_in_window(
     window: &mut Option<(Instant, u32)>,
     now: Instant,
     length: Duration,

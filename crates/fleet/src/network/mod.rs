@@ -23,14 +23,14 @@ use relay::Relay;
 pub use relay::Way;
 
 /// Required packages and kernel settings.
-const NEEDED: &str = "apt-get install -y util-linux iproute2; namespaces have to be permitted: \
+const REQUIREMENTS: &str = "apt-get install -y util-linux iproute2; namespaces have to be permitted: \
     kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, in a container --privileged";
 /// Environment variable that marks a test process with its own namespaces.
-const ALONE: &str = "BULLA_TEST_ALONE";
+const ISOLATED: &str = "BULLA_TEST_ALONE";
 /// Options of `unshare` that isolate the namespaces of a test and remove them when it ends.
 const UNSHARE: [&str; 6] = ["--map-root-user", "--net", "--mount", "--pid", "--mount-proc", "--kill-child"];
 /// Shell script that starts the test; named network namespaces need a private `/run`.
-const BEGIN: &str = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" \"$@\"";
+const INIT_SCRIPT: &str = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" \"$@\"";
 /// Maximum sites: the site number is the third byte of its addresses.
 const SITES_MAX: usize = 250;
 /// Timeout for namespaces and links to become ready.
@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// # Panics
 /// When the test fails, or namespaces cannot be created.
 pub fn alone<F: FnOnce()>(inside: F) {
-    if std::env::var_os(ALONE).is_some() {
+    if std::env::var_os(ISOLATED).is_some() {
         return inside();
     }
     let name = std::any::type_name::<F>();
@@ -52,16 +52,19 @@ pub fn alone<F: FnOnce()>(inside: F) {
     let program = std::env::current_exe().map_or_else(|_| OsString::from("/proc/self/exe"), OsString::from);
     let run = Command::new("unshare")
         .args(UNSHARE)
-        .args(["sh", "-c", BEGIN])
+        .args(["sh", "-c", INIT_SCRIPT])
         .arg(program)
         .args([name, "--exact", "--nocapture", "--include-ignored"])
-        .env(ALONE, "1")
+        .env(ISOLATED, "1")
         .output()
-        .unwrap_or_else(|error| panic!("{NEEDED} ({error})"));
+        .unwrap_or_else(|error| panic!("{REQUIREMENTS} ({error})"));
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     print!("{out}");
     eprint!("{err}");
-    assert!(run.status.success(), "{name} failed in namespaces of its own; where there are none: {NEEDED}");
+    assert!(
+        run.status.success(),
+        "{name} failed in namespaces of its own; where there are none: {REQUIREMENTS}"
+    );
     assert!(out.contains("1 passed"), "there is no test {name}");
 }
 
@@ -141,11 +144,11 @@ impl Network {
 
 fn ip(command: &str) -> io::Result<()> {
     let run = Command::new("ip").args(command.split_whitespace()).output();
-    let run = run.map_err(|error| io::Error::other(format!("{NEEDED} ({error})")))?;
+    let run = run.map_err(|error| io::Error::other(format!("{REQUIREMENTS} ({error})")))?;
     if run.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("ip {command}: {}; {NEEDED}", String::from_utf8_lossy(&run.stderr))))
+    Err(io::Error::other(format!("ip {command}: {}; {REQUIREMENTS}", String::from_utf8_lossy(&run.stderr))))
 }
 
 impl Site {

@@ -59,7 +59,7 @@ pub(super) struct Relay {
     socket: OwnedFd,
     state: Mutex<State>,
     /// Notified when a packet is due before all other delayed packets.
-    sooner: Condvar,
+    earlier_packet: Condvar,
 }
 
 #[derive(Default)]
@@ -96,10 +96,10 @@ impl Relay {
         if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES)?;
         }
-        let relay = Arc::new(Self { socket, state: Mutex::default(), sooner: Condvar::new() });
-        let (taking, giving) = (Arc::clone(&relay), Arc::clone(&relay));
+        let relay = Arc::new(Self { socket, state: Mutex::default(), earlier_packet: Condvar::new() });
+        let (taking, delivery) = (Arc::clone(&relay), Arc::clone(&relay));
         thread::Builder::new().name("relay-in".to_owned()).spawn(move || taking.take())?;
-        thread::Builder::new().name("relay-out".to_owned()).spawn(move || giving.give())?;
+        thread::Builder::new().name("relay-out".to_owned()).spawn(move || delivery.deliver())?;
         Ok(relay)
     }
 
@@ -149,18 +149,18 @@ impl Relay {
             let is_first = state.under_way.peek().is_none_or(|Reverse(first)| packet < *first);
             state.under_way.push(Reverse(packet));
             if is_first {
-                self.sooner.notify_one();
+                self.earlier_packet.notify_one();
             }
         }
     }
 
-    fn give(&self) {
+    fn deliver(&self) {
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             match state.under_way.peek().map(|Reverse(first)| first.at) {
-                None => self.sooner.wait(&mut state),
-                Some(at) if at > now => drop(self.sooner.wait_until(&mut state, at)),
+                None => self.earlier_packet.wait(&mut state),
+                Some(at) if at > now => drop(self.earlier_packet.wait_until(&mut state, at)),
                 Some(_) => {
                     let packet = state.under_way.pop();
                     let to = packet.as_ref().and_then(|Reverse(packet)| state.sites.get(&packet.to).cloned());

@@ -141,7 +141,7 @@ pub struct Ended {
 }
 
 /// A value that is kept until an exchange ends, and then receives the outcome of the exchange.
-pub trait Lasting: Send + Sync {
+pub trait EndHandler: Send + Sync {
     /// Called with the outcome when the exchange ends.
     fn ended(self: Box<Self>, how: &Ended);
 }
@@ -157,7 +157,7 @@ pub struct Entry {
     up: Arc<Tee>,
     down: Arc<Tee>,
     recording: Option<Box<dyn Recording>>,
-    lasting: Vec<Box<dyn Lasting>>,
+    on_end: Vec<Box<dyn EndHandler>>,
     server_key: Option<ServerKey>,
     is_complete: bool,
     removed: u64,
@@ -201,7 +201,7 @@ impl Entry {
             up,
             down,
             recording: None,
-            lasting: Vec::new(),
+            on_end: Vec::new(),
             server_key: None,
             is_complete: false,
             removed: 0,
@@ -292,15 +292,15 @@ impl Entry {
         self.line.credentials.push(name);
     }
 
-    /// Stores `lasting` until the exchange ends.
-    pub fn keep(&mut self, lasting: Box<dyn Lasting>) {
-        self.lasting.push(lasting);
+    /// Stores `on_end` until the exchange ends.
+    pub fn keep(&mut self, on_end: Box<dyn EndHandler>) {
+        self.on_end.push(on_end);
     }
 
-    /// Starts a recording. Captures up to `octets_max` bytes of each body from now on.
-    pub fn record(&mut self, recording: Box<dyn Recording>, octets_max: usize) {
-        self.up.most.store(octets_max as u64, Relaxed);
-        self.down.most.store(octets_max as u64, Relaxed);
+    /// Starts a recording. Captures up to `bytes_max` bytes of each body from now on.
+    pub fn record(&mut self, recording: Box<dyn Recording>, bytes_max: usize) {
+        self.up.most.store(bytes_max as u64, Relaxed);
+        self.down.most.store(bytes_max as u64, Relaxed);
         self.recording = Some(recording);
     }
 
@@ -392,7 +392,7 @@ impl Drop for Entry {
         self.line.duration_ms = (ms(self.began, now) * 1_000.0).round() / 1_000.0;
         self.line.octets_up = self.up.octets.load(Relaxed);
         self.line.octets_down = self.down.octets.load(Relaxed);
-        if !self.lasting.is_empty() {
+        if !self.on_end.is_empty() {
             let Line { status, octets_up, octets_down, duration_ms, reason, .. } = self.line;
             let Self { is_complete, server_key, removed, .. } = *self;
             let how = Ended {
@@ -405,7 +405,7 @@ impl Drop for Entry {
                 removed,
                 reason,
             };
-            self.lasting.drain(..).for_each(|lasting| lasting.ended(&how));
+            self.on_end.drain(..).for_each(|on_end| on_end.ended(&how));
         }
         if let Some(recording) = self.recording.take() {
             let answered = self.answered.unwrap_or(now);

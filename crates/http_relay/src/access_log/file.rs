@@ -26,7 +26,7 @@ pub fn private() -> OpenOptions {
 
 /// A file to which log lines are written as JSON.
 pub(super) struct AccessFile {
-    place: AccessLog,
+    destination: AccessLog,
     file: Option<File>,
 }
 
@@ -35,8 +35,8 @@ impl AccessFile {
     ///
     /// # Errors
     /// The file cannot be opened for writing.
-    pub(super) fn open(place: AccessLog) -> io::Result<Self> {
-        let mut this = Self { place, file: None };
+    pub(super) fn open(destination: AccessLog) -> io::Result<Self> {
+        let mut this = Self { destination, file: None };
         this.reopen()?;
         Ok(this)
     }
@@ -68,7 +68,7 @@ impl Sink for AccessFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        if let AccessLog::File(path) = &self.place {
+        if let AccessLog::File(path) = &self.destination {
             self.file = Some(private().append(true).create(true).open(path)?);
         }
         Ok(())

@@ -116,7 +116,7 @@ pub struct Line {
 
 impl Line {
     /// Writes the line to the process's log, if enabled (`--log access=info`).
-    pub(super) fn tell(&self) {
+    pub(super) fn write_to_log(&self) {
         tracing::info!(
             target: "access",
             client = %self.client,
@@ -164,5 +164,5 @@ pub(super) fn path_of(uri: &hyper::Uri, query: LoggedQuery) -> String {
 
 pub(super) fn trace_id_of(headers: &HeaderMap) -> Option<String> {
     let id = headers.get("traceparent")?.to_str().ok()?.split('-').nth(1)?;
-    (id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit())).then(|| id.to_owned())
+    (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
 }

@@ -15,7 +15,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn write(&self, line: &Line) {
-        line.tell();
+        line.write_to_log();
         if let Some(lines) = &self.lines {
             lines.put(line.clone());
         }

@@ -12,7 +12,7 @@ mod span;
 mod spool;
 
 pub use entry::{
-    CapturedBody, ConnectionReuse, Ended, Entry, Lasting, METHOD_BYTES_MAX, Recording, ServerKey, Tee,
+    CapturedBody, ConnectionReuse, EndHandler, Ended, Entry, METHOD_BYTES_MAX, Recording, ServerKey, Tee,
     Timings, counted,
 };
 pub use file::AccessLog;

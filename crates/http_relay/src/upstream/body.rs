@@ -32,7 +32,7 @@ pub(super) struct ReturningConnection {
 impl ReturningConnection {
     /// Puts the connection back into the pool. The connection may not be ready yet, for example because the response arrived before
     /// the whole request was sent. A task then waits until it is ready, and the returned receiver completes when the task ends.
-    fn give(mut self) -> Option<oneshot::Receiver<()>> {
+    fn return_to_pool(mut self) -> Option<oneshot::Receiver<()>> {
         if self.sender.sender.is_ready() {
             self.pool.keep(&self.origin, Sender::Http1(self.sender));
             return None;
@@ -126,7 +126,7 @@ pub struct UpstreamResponseBody {
     is_read: bool,
     /// Number of values that the filter removed.
     removed: u64,
-    /// Value that is dropped at the end of the response ([`Self::holding`]).
+    /// Value that is dropped at the end of the response ([`Self::with_guard`]).
     held: Option<Box<dyn Send + Sync>>,
 }
 
@@ -170,13 +170,13 @@ impl UpstreamResponseBody {
     }
 
     /// Marks the response as in progress in `upload`, until the body ends.
-    pub fn beside(mut self, upload: &UploadStatus) -> Self {
+    pub fn with_upload(mut self, upload: &UploadStatus) -> Self {
         self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
         self
     }
 
     /// Stores `held` until the response has ended or is dropped.
-    pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
+    pub fn with_guard(mut self, held: impl Send + Sync + 'static) -> Self {
         self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
         self
     }
@@ -201,8 +201,8 @@ impl UpstreamResponseBody {
         if let Source::Kept(kept) = &self.body
             && filter.is_none()
         {
-            let octets = kept.data.as_ref().map_or(0, Bytes::len);
-            return if octets <= most { Buffered::Whole { removed: 0 } } else { Buffered::TooLarge };
+            let bytes = kept.data.as_ref().map_or(0, Bytes::len);
+            return if bytes <= most { Buffered::Whole { removed: 0 } } else { Buffered::TooLarge };
         }
         self.filter = filter;
         self.read_to_end(most).await
@@ -335,7 +335,7 @@ impl UpstreamResponseBody {
     fn end(&mut self) {
         (self.stream, self.answering, self.held) = (None, None, None);
         if let Some(back) = self.back.take() {
-            self.returning = back.give();
+            self.returning = back.return_to_pool();
         }
     }
 }
@@ -409,7 +409,7 @@ impl Body for UpstreamResponseBody {
                 ready!(self.stall.poll(cx));
                 return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
             };
-            self.stall.over();
+            self.stall.record_progress();
             let is_over = frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_))));
             if is_over {
                 self.end();

@@ -39,13 +39,13 @@ const HEAD_BYTES_MAX: usize = 128 << 10;
 
 /// Value for an upstream that has not sent its limit of concurrent streams. No upstream can send this number (RFC 9113 section
 /// 6.5.2).
-const NOT_SAID: usize = usize::MAX - 1;
+const LIMIT_UNKNOWN: usize = usize::MAX - 1;
 
 /// First pause between checks whether the upstream has sent its limit; the pause doubles up to a maximum. The library has no
 /// notification for it.
-const SAID_FIRST: Duration = Duration::from_millis(1);
+const LIMIT_POLL_FIRST: Duration = Duration::from_millis(1);
 /// Maximum pause between checks whether the upstream has sent its limit.
-const SAID_LAST: Duration = Duration::from_millis(50);
+const LIMIT_POLL_LAST: Duration = Duration::from_millis(50);
 
 /// Performs a TLS handshake with `server`.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
@@ -69,15 +69,15 @@ fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, Upstream
     }
 }
 
-/// Returns the addresses of `target` that the client may reach. Returns all of them if `may_be_here`, or if the configuration names
+/// Returns the addresses of `target` that the client may reach. Returns all of them if `may_be_local`, or if the configuration names
 /// the target or the address.
 fn reachable(
     mut found: Vec<IpAddr>,
     target: &Target,
-    may_be_here: bool,
+    may_be_local: bool,
     policies: &Policies,
 ) -> Result<Vec<IpAddr>, UpstreamConnectError> {
-    if may_be_here || found.is_empty() || policies.name(&target.name) {
+    if may_be_local || found.is_empty() || policies.name(&target.name) {
         return Ok(found);
     }
     found.retain(|address| {
@@ -133,8 +133,8 @@ impl Dialler {
 
     /// Returns the parent proxy that gets whole requests for `origin`, instead of CONNECT, if any.
     pub(super) fn parent_for_requests(&self, origin: &Origin) -> Option<&Parent> {
-        match &self.policies.of_origin(origin).way {
-            UpstreamRoute::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
+        match &self.policies.of_origin(origin).route {
+            UpstreamRoute::Parent(parent) if origin.absolute_form && origin.server.is_none() => Some(parent),
             _ => None,
         }
     }
@@ -146,13 +146,13 @@ impl Dialler {
         deadline: Deadline,
     ) -> Result<Sender, UpstreamConnectError> {
         if let Some(parent) = self.parent_for_requests(origin) {
-            self.check_before_parent(&origin.target, origin.may_be_here)?;
+            self.check_before_parent(&origin.target, origin.may_be_local)?;
             let mut slot = self.slots.take(&origin.target, deadline).await?;
             return self.http1(self.connect_to_parent(parent, &mut slot, deadline).await?, slot, None).await;
         }
         let Some(server) = &origin.server else {
             let (link, slot) = self
-                .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
+                .link(&origin.target, &origin.target.name, origin.may_be_local, &|_| true, deadline)
                 .await?;
             return match origin.http2 {
                 true => self.http2(link, slot, None).await,
@@ -190,7 +190,8 @@ impl Dialler {
         http2: bool,
         deadline: Deadline,
     ) -> Result<(TlsStream<Link>, Slot), UpstreamConnectError> {
-        let (link, slot) = self.link(&origin.target, server, origin.may_be_here, &|_| true, deadline).await?;
+        let (link, slot) =
+            self.link(&origin.target, server, origin.may_be_local, &|_| true, deadline).await?;
         let policy = self.policies.of(server);
         let connector = match &origin.tls {
             Some(own) => own.connector(http2),
@@ -225,7 +226,7 @@ impl Dialler {
     ) -> Result<(http2::SendRequest<RequestBody>, Option<ServerKey>), UpstreamConnectError> {
         let Some(server) = &origin.server else {
             let (link, slot) = self
-                .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
+                .link(&origin.target, &origin.target.name, origin.may_be_local, &|_| true, deadline)
                 .await?;
             return Ok((self.websocket_handshake(link, slot, deadline).await?, None));
         };
@@ -250,17 +251,17 @@ impl Dialler {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let mut builder = self.http2_builder(slot);
-        builder.initial_max_send_streams(NOT_SAID);
+        builder.initial_max_send_streams(LIMIT_UNKNOWN);
         let made = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(UpstreamConnectError::Http)?;
         let connection = self.spawn_driver(connection);
-        let mut pause = SAID_FIRST;
+        let mut pause = LIMIT_POLL_FIRST;
         loop {
             let connection = connection.upgrade().ok_or(UpstreamConnectError::ClosedAtOnce)?;
             let said = {
                 let connection = connection.lock();
-                let has_said = connection.current_max_send_streams() != NOT_SAID;
-                has_said.then(|| connection.is_extended_connect_protocol_enabled())
+                let is_limit_known = connection.current_max_send_streams() != LIMIT_UNKNOWN;
+                is_limit_known.then(|| connection.is_extended_connect_protocol_enabled())
             };
             drop(connection);
             match said {
@@ -269,7 +270,7 @@ impl Dialler {
                 None if deadline.remaining().is_zero() => return Err(UpstreamConnectError::Late),
                 None => tokio::time::sleep(pause).await,
             }
-            pause = (2 * pause).min(SAID_LAST);
+            pause = (2 * pause).min(LIMIT_POLL_LAST);
         }
     }
 
@@ -309,19 +310,19 @@ impl Dialler {
         &self,
         target: &Target,
         name: &HostOrIp,
-        may_be_here: bool,
+        may_be_local: bool,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
         deadline: Deadline,
     ) -> Result<(Link, Slot), UpstreamConnectError> {
         let mut slot = self.slots.take(target, deadline).await?;
-        let UpstreamRoute::Parent(parent) = &self.policies.of(name).way else {
+        let UpstreamRoute::Parent(parent) = &self.policies.of(name).route else {
             let found = self.addresses(&target.name, deadline).await?;
-            let found = self.reachable(found, target, may_be_here)?;
+            let found = self.reachable(found, target, may_be_local)?;
             let found = self.allowed(found, name, target.port, is_meant)?;
             let stream = self.dial(&found, target.port, &mut slot, deadline).await?;
             return Ok((Link::Direct(stream), slot));
         };
-        self.check_before_parent(target, may_be_here)?;
+        self.check_before_parent(target, may_be_local)?;
         let link = self.connect_to_parent(parent, &mut slot, deadline).await?;
         let asked =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.tasks)).await;
@@ -356,9 +357,9 @@ impl Dialler {
 
     /// Checks an address before a parent is asked to connect to it. The parent may be on this machine, and it resolves names
     /// itself.
-    fn check_before_parent(&self, target: &Target, may_be_here: bool) -> Result<(), UpstreamConnectError> {
+    fn check_before_parent(&self, target: &Target, may_be_local: bool) -> Result<(), UpstreamConnectError> {
         match &target.name {
-            HostOrIp::Ip(address) => self.reachable(vec![*address], target, may_be_here).map(drop),
+            HostOrIp::Ip(address) => self.reachable(vec![*address], target, may_be_local).map(drop),
             HostOrIp::Dns(_) => Ok(()),
         }
     }
@@ -383,9 +384,9 @@ impl Dialler {
         &self,
         found: Vec<IpAddr>,
         target: &Target,
-        may_be_here: bool,
+        may_be_local: bool,
     ) -> Result<Vec<IpAddr>, UpstreamConnectError> {
-        reachable(guarded(self.guard, found)?, target, may_be_here, &self.policies)
+        reachable(guarded(self.guard, found)?, target, may_be_local, &self.policies)
     }
 
     /// Filters the `found` addresses by the rules for `name`.
@@ -402,7 +403,7 @@ impl Dialler {
 
     /// Returns whether `name` is dialled directly rather than through a parent.
     pub(super) fn is_direct(&self, name: &HostOrIp) -> bool {
-        matches!(self.policies.of(name).way, UpstreamRoute::Direct)
+        matches!(self.policies.of(name).route, UpstreamRoute::Direct)
     }
 
     async fn dial(
@@ -426,10 +427,10 @@ impl Dialler {
     fn is_own(&self, stream: &TcpStream) -> bool {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
         let peer_ip = peer.ip().to_canonical();
-        let is_here = peer_ip.is_loopback() || peer_ip == local.ip().to_canonical();
+        let is_local = peer_ip.is_loopback() || peer_ip == local.ip().to_canonical();
         self.own.iter().any(|own| {
             let own_ip = own.ip().to_canonical();
-            peer.port() == own.port() && (peer_ip == own_ip || own_ip.is_unspecified() && is_here)
+            peer.port() == own.port() && (peer_ip == own_ip || own_ip.is_unspecified() && is_local)
         })
     }
 

@@ -185,8 +185,8 @@ impl AsyncRead for Link {
 }
 
 impl AsyncWrite for Link {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        with!(self, stream => Pin::new(stream).poll_write(cx, octets))
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        with!(self, stream => Pin::new(stream).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(

@@ -26,12 +26,12 @@ pub struct UpstreamPolicy {
     /// Client certificate to present if an upstream requests one.
     pub certificate: Option<Arc<CertifiedKey>>,
     /// Route to the upstreams, if it differs from the default.
-    pub way: Option<UpstreamRoute>,
+    pub route: Option<UpstreamRoute>,
 }
 
 impl Default for UpstreamPolicy {
     fn default() -> Self {
-        Self { roots: Vec::new(), verify: true, certificate: None, way: None }
+        Self { roots: Vec::new(), verify: true, certificate: None, route: None }
     }
 }
 
@@ -49,7 +49,7 @@ pub enum UpstreamRoute {
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamPolicies {
     /// Route to hosts without a policy.
-    pub way: UpstreamRoute,
+    pub route: UpstreamRoute,
     policies: Vec<UpstreamPolicy>,
     names: Names<usize>,
 }
@@ -75,7 +75,7 @@ impl UpstreamPolicies {
 pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,
-    pub(super) way: UpstreamRoute,
+    pub(super) route: UpstreamRoute,
     /// Whether certificates of upstreams are verified.
     pub(super) verifies: bool,
 }
@@ -89,9 +89,9 @@ pub(super) struct Policies {
 impl Policies {
     pub(super) fn new(options: &UpstreamPolicies, roots: RootCertStore) -> Result<Self, rustls::Error> {
         let usual = Arc::new(roots);
-        let mut all = vec![compiled(&UpstreamPolicy::default(), &usual, &options.way)?];
+        let mut all = vec![compiled(&UpstreamPolicy::default(), &usual, &options.route)?];
         for policy in &options.policies {
-            all.push(compiled(policy, &usual, &options.way)?);
+            all.push(compiled(policy, &usual, &options.route)?);
         }
         Ok(Self { all, names: options.names.clone() })
     }
@@ -120,7 +120,7 @@ impl Policies {
 fn compiled(
     policy: &UpstreamPolicy,
     usual: &Arc<RootCertStore>,
-    way: &UpstreamRoute,
+    route: &UpstreamRoute,
 ) -> Result<Compiled, rustls::Error> {
     let provider = Arc::new(provider());
     let builder =
@@ -140,8 +140,8 @@ fn compiled(
         Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((**own).clone()))),
     };
     let (http1, http2) = connectors(config);
-    let way = policy.way.as_ref().unwrap_or(way).clone();
-    Ok(Compiled { http1, http2, way, verifies: policy.verify })
+    let route = policy.route.as_ref().unwrap_or(route).clone();
+    Ok(Compiled { http1, http2, route, verifies: policy.verify })
 }
 
 /// A verifier that accepts any certificate if the peer proves possession of its key.

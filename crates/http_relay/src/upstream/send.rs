@@ -159,7 +159,7 @@ mod tests {
     fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
         let port = listener.local_addr().unwrap().port();
         let target = Target { name: HostOrIp::parse("127.0.0.1").unwrap(), port, redirected: false };
-        Arc::new(Origin { target, server: None, tls: None, http2, in_full: false, may_be_here: true })
+        Arc::new(Origin { target, server: None, tls: None, http2, absolute_form: false, may_be_local: true })
     }
 
     async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
@@ -185,11 +185,11 @@ mod tests {
         far
     }
 
-    /// Sends `answer` to the first client after `octets` bytes were received.
-    fn answers(listener: TcpListener, octets: usize, answer: &'static [u8]) {
+    /// Sends `answer` to the first client after `bytes` bytes were received.
+    fn answers(listener: TcpListener, bytes: usize, answer: &'static [u8]) {
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            stream.read_exact(&mut vec![0; octets]).await.unwrap();
+            stream.read_exact(&mut vec![0; bytes]).await.unwrap();
             stream.write_all(answer).await.unwrap();
             let _ = stream.read_to_end(&mut Vec::new()).await;
         });

@@ -19,7 +19,7 @@ type RequestedConnection = Arc<Mutex<Option<Ready>>>;
 impl Upstreams {
     /// Returns a connection for one more request when none is idle: a connection that another task has just opened, or a new one.
     pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<UpstreamConnectError>> {
-        if !origin.http2 || !self.0.keeps {
+        if !origin.http2 || !self.0.keeps_idle {
             return self.connect(origin).await.map_err(Arc::new);
         }
         let own = RequestedConnection::default();

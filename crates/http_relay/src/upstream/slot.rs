@@ -69,7 +69,7 @@ impl Slots {
         *taken += 1;
         drop(hosts);
         let (hosts, open) = (Arc::clone(&self.hosts), Arc::clone(&self.open));
-        Ok(Slot { _permit: permit, host, hosts, ends: None, open })
+        Ok(Slot { _permit: permit, host, hosts, addresses: None, open })
     }
 
     /// Returns whether a slot is free.
@@ -95,7 +95,7 @@ pub struct Slot {
     host: HostPort,
     hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
     /// Addresses of the connection that uses the slot; `None` until it is connected.
-    ends: Option<AddressPair>,
+    addresses: Option<AddressPair>,
     open: Arc<Mutex<HashSet<AddressPair>>>,
 }
 
@@ -103,16 +103,16 @@ impl Slot {
     /// Assigns the slot to the connection of `stream`.
     pub(super) fn assign_to(&mut self, stream: &TcpStream) {
         let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
-        let ends = (canonical(from), canonical(to));
-        self.ends = Some(ends);
-        self.open.lock().insert(ends);
+        let addresses = (canonical(from), canonical(to));
+        self.addresses = Some(addresses);
+        self.open.lock().insert(addresses);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(ends) = &self.ends {
-            self.open.lock().remove(ends);
+        if let Some(addresses) = &self.addresses {
+            self.open.lock().remove(addresses);
         }
         let mut hosts = self.hosts.lock();
         if let Some(taken) = hosts.get_mut(&self.host) {

@@ -24,7 +24,7 @@ pub struct UpstreamTls(Arc<Settings>);
 struct Settings {
     server: HostOrIp,
     roots: Vec<Vec<u8>>,
-    shown: Vec<CertificateDer<'static>>,
+    client_chain: Vec<CertificateDer<'static>>,
     http1: TlsConnector,
     http2: TlsConnector,
 }
@@ -40,7 +40,7 @@ impl UpstreamTls {
         roots: Vec<Vec<u8>>,
         certificate: Option<Arc<CertifiedKey>>,
     ) -> Result<Self, rustls::Error> {
-        let shown = certificate.as_ref().map(|own| own.cert.clone()).unwrap_or_default();
+        let client_chain = certificate.as_ref().map(|own| own.cert.clone()).unwrap_or_default();
         let mut anchors = RootCertStore::empty();
         for root in &roots {
             anchors.add(CertificateDer::from(root.as_slice()))?;
@@ -53,7 +53,7 @@ impl UpstreamTls {
             Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((*own).clone()))),
         };
         let (http1, http2) = connectors(config);
-        Ok(Self(Arc::new(Settings { server, roots, shown, http1, http2 })))
+        Ok(Self(Arc::new(Settings { server, roots, client_chain, http1, http2 })))
     }
 
     /// Returns the server name that the certificates must contain.
@@ -102,7 +102,9 @@ impl PartialEq for UpstreamTls {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (&self.0, &other.0);
         Arc::ptr_eq(one, other)
-            || one.server == other.server && one.roots == other.roots && one.shown == other.shown
+            || one.server == other.server
+                && one.roots == other.roots
+                && one.client_chain == other.client_chain
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) struct PoolState {
     pub(super) pool: Arc<Pool>,
     slots: Arc<Slots>,
     /// Whether the pool keeps idle connections.
-    pub(super) keeps: bool,
+    pub(super) keeps_idle: bool,
     pub(super) making: PendingConnections,
     pub(super) http2_alone: Http2OnlyServers,
     pub(super) connect_timeout: Duration,
@@ -140,7 +140,7 @@ impl Upstreams {
             dialler,
             pool: Arc::new(pool),
             slots,
-            keeps: options.idle_max > 0,
+            keeps_idle: options.idle_max > 0,
             making: PendingConnections::with_entries_max(HTTP1_ORIGINS_MAX),
             http2_alone: http2_alone(),
             connect_timeout: options.connect_timeout,
@@ -223,18 +223,18 @@ impl Upstreams {
         Ok(ProbedServer { certificate, http2 })
     }
 
-    /// Opens a byte stream to `target` by the route for `name`, and returns it with its slot. `may_be_here` is as in [`Origin`].
+    /// Opens a byte stream to `target` by the route for `name`, and returns it with its slot. `may_be_local` is as in [`Origin`].
     /// For a direct connection, `is_meant` decides which addresses may be dialled.
     pub async fn link(
         &self,
         target: &Target,
         name: &HostOrIp,
-        may_be_here: bool,
+        may_be_local: bool,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
     ) -> Result<(Link, Slot), UpstreamConnectError> {
         self.0.pool.evict_oldest();
         let deadline = Deadline::within(self.0.connect_timeout);
-        self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
+        self.0.dialler.link(target, name, may_be_local, is_meant, deadline).await
     }
 
     /// Performs a TLS handshake over `link` by the policy of `server`, whose certificate must be for that name. Offers the ALPN
@@ -272,14 +272,18 @@ impl Upstreams {
         let mut copy = None;
         let (sent, back, server_key) = match sender {
             Sender::Http1(mut one) => {
-                let sent = self.in_time(request, |request| one.sender.try_send_request(request)).await;
+                let sent = self.with_timeout(request, |request| one.sender.try_send_request(request)).await;
                 let server_key = one.server_key;
                 let (pool, origin) = (Arc::clone(&self.0.pool), Arc::clone(origin));
                 (sent, Some(ReturningConnection { pool, origin, sender: one }), server_key)
             }
             Sender::Http2(Http2 { mut sender, server_key, .. }) => {
                 copy = copy_of(&request);
-                (self.in_time(request, |request| sender.try_send_request(request)).await, None, server_key)
+                (
+                    self.with_timeout(request, |request| sender.try_send_request(request)).await,
+                    None,
+                    server_key,
+                )
             }
         };
         match sent? {
@@ -297,7 +301,7 @@ impl Upstreams {
     }
 
     /// Returns the result of `send`, or a timeout error.
-    pub(super) async fn in_time<F: Future>(
+    pub(super) async fn with_timeout<F: Future>(
         &self,
         request: Request<RequestBody>,
         send: impl FnOnce(Request<RequestBody>) -> F,
@@ -306,7 +310,7 @@ impl Upstreams {
         tokio::select! {
             biased;
             sent = send(request) => Ok(sent),
-            () = awaited.late(self.0.response_timeout) => Err(NoAnswer::Late),
+            () = awaited.timed_out(self.0.response_timeout) => Err(NoAnswer::Late),
         }
     }
 }

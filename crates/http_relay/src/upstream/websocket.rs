@@ -57,7 +57,7 @@ impl Upstreams {
         let key = headers.remove(SEC_WEBSOCKET_KEY);
         headers.remove(CONNECTION);
         headers.remove(UPGRADE);
-        let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
+        let sent = self.with_timeout(request, |request| sender.try_send_request(request)).await;
         let mut response = match sent? {
             Ok(response) => response,
             Err(error) => {

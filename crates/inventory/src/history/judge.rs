@@ -16,7 +16,7 @@ const RUNS_BASE_MIN: u64 = 12;
 /// Minimum calls to judge an error rate. With a hundred calls, two errors exceed one percent and one error does not.
 const CALLS_MIN: u64 = 100;
 /// Minimum probes in the baseline of the failure rate.
-const LOOKS_BASE_MIN: u64 = 1_000;
+const PROBES_BASE_MIN: u64 = 1_000;
 /// Minimum samples of a node's connection pool in the window: samples of five minutes.
 const POOL_MIN: u64 = 20;
 /// Minimum samples of a node's task count in the window: samples of half an hour.
@@ -28,7 +28,7 @@ const BASE_SPAN_MIN_US: i64 = DAY_US;
 
 /// Measurements of a series in one time slot, by one node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct SlotMeasurements {
     /// Start of the slot, µs since 1970-01-01 UTC.
     pub from_us: i64,
     /// The node that measured.
@@ -45,12 +45,12 @@ pub struct SeriesHistory {
     /// Sketch of the values older than a day.
     pub older: Sketch,
     /// Measurements of the last day, oldest first.
-    pub recent: Vec<Piece>,
+    pub recent: Vec<SlotMeasurements>,
 }
 
 /// Count, mean and percentiles of the measurements in a quantile sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figures {
+pub struct SketchSummary {
     /// Number of values.
     pub count: u64,
     /// Mean of the values.
@@ -63,7 +63,7 @@ pub struct Figures {
     pub p99: f64,
 }
 
-impl Figures {
+impl SketchSummary {
     /// Returns the summary; `None` for an empty sketch.
     #[must_use]
     pub fn of(sketch: &Sketch) -> Option<Self> {
@@ -105,9 +105,9 @@ pub struct Judgement {
     /// The series that was judged.
     pub series: Series,
     /// Summary of the window: the last hour, unless the rule sets another.
-    pub last: Option<Figures>,
+    pub last: Option<SketchSummary>,
     /// Summary of the baseline, the days before the window.
-    pub base: Option<Figures>,
+    pub base: Option<SketchSummary>,
     /// The judged value: a median or a fraction. Also set if there are too few measurements for a verdict.
     pub value: Option<f64>,
     /// The value of the baseline that corresponds to `value`.
@@ -129,7 +129,7 @@ impl Judgement {
 #[derive(Clone, Copy)]
 struct Window {
     /// Minimum length of the window, µs.
-    least_us: i64,
+    length_min_us: i64,
     /// Number of values that the window should contain. The window extends into the past until it contains this number, but at most
     /// a day.
     values: u64,
@@ -139,20 +139,20 @@ struct Window {
 struct Rule {
     window: Window,
     /// Minimum values in the window; for each node, if nodes are judged separately.
-    least: u64,
+    values_min: u64,
     /// Whether each node is judged separately, and the highest value is used.
     by_node: bool,
     /// Minimum values in the baseline, for rules that compare with it.
-    least_base: Option<u64>,
+    base_values_min: Option<u64>,
     /// Returns the judged value of a sketch.
     value: fn(&Sketch) -> Option<f64>,
     /// Returns the deviation of a value from the baseline. Rules that do not compare with the baseline get an empty sketch. A
-    /// drift begins above `begins_past` and ends at `over_at`.
-    off: fn(f64, &Sketch) -> f64,
-    begins_past: f64,
-    over_at: f64,
+    /// drift begins above `begin_threshold` and ends at `end_threshold`.
+    deviation: fn(f64, &Sketch) -> f64,
+    begin_threshold: f64,
+    end_threshold: f64,
     /// Quantile of the baseline. A value up to this quantile is no drift, because such values are frequent.
-    usual: Option<f64>,
+    usual_quantile: Option<f64>,
 }
 
 fn median(sketch: &Sketch) -> Option<f64> {
@@ -172,62 +172,62 @@ impl Rule {
             // A quarter slower. Scans of one size may belong to several watches, so three slow runs in a row are not enough if slow
             // runs are frequent.
             Series::ScanDuration(_) | Series::ListDuration(_) => Self {
-                window: Window { least_us: HOUR_US, values: RUNS_MIN },
-                least: RUNS_MIN,
+                window: Window { length_min_us: HOUR_US, values: RUNS_MIN },
+                values_min: RUNS_MIN,
                 by_node: false,
-                least_base: Some(RUNS_BASE_MIN),
+                base_values_min: Some(RUNS_BASE_MIN),
                 value: median,
-                off: ratio_to_median,
-                begins_past: 1.25,
-                over_at: 1.15,
-                usual: Some(0.75),
+                deviation: ratio_to_median,
+                begin_threshold: 1.25,
+                end_threshold: 1.15,
+                usual_quantile: Some(0.75),
             },
             // A network always has some dead endpoints; only an increase counts. The window is a whole day, so that it covers many
             // scans.
             Series::ProviderErrors(super::CallTarget::Endpoints) => Self {
-                window: Window { least_us: DAY_US, values: CALLS_MIN },
-                least: CALLS_MIN,
+                window: Window { length_min_us: DAY_US, values: CALLS_MIN },
+                values_min: CALLS_MIN,
                 by_node: false,
-                least_base: Some(LOOKS_BASE_MIN),
+                base_values_min: Some(PROBES_BASE_MIN),
                 value: Sketch::mean,
-                off: |value, base| value - base.mean().unwrap_or(value),
-                begins_past: 0.01,
-                over_at: 0.005,
-                usual: None,
+                deviation: |value, base| value - base.mean().unwrap_or(value),
+                begin_threshold: 0.01,
+                end_threshold: 0.005,
+                usual_quantile: None,
             },
             Series::ProviderErrors(super::CallTarget::Cloud(_)) => Self {
-                window: Window { least_us: HOUR_US, values: CALLS_MIN },
-                least: CALLS_MIN,
+                window: Window { length_min_us: HOUR_US, values: CALLS_MIN },
+                values_min: CALLS_MIN,
                 by_node: false,
-                least_base: None,
+                base_values_min: None,
                 value: Sketch::mean,
-                off: |value, _| value,
-                begins_past: 0.01,
-                over_at: 0.005,
-                usual: None,
+                deviation: |value, _| value,
+                begin_threshold: 0.01,
+                end_threshold: 0.005,
+                usual_quantile: None,
             },
             Series::DatabasePool => Self {
-                window: Window { least_us: QUARTER_US, values: 0 },
-                least: POOL_MIN,
+                window: Window { length_min_us: QUARTER_US, values: 0 },
+                values_min: POOL_MIN,
                 by_node: true,
-                least_base: None,
+                base_values_min: None,
                 value: median,
-                off: |value, _| value,
-                begins_past: 0.8,
-                over_at: 0.7,
-                usual: None,
+                deviation: |value, _| value,
+                begin_threshold: 0.8,
+                end_threshold: 0.7,
+                usual_quantile: None,
             },
             // Five times the baseline, for most of an hour. A node in a long scan has one task per probe, often for a long time.
             Series::Tasks => Self {
-                window: Window { least_us: HOUR_US, values: 0 },
-                least: TASKS_MIN,
+                window: Window { length_min_us: HOUR_US, values: 0 },
+                values_min: TASKS_MIN,
                 by_node: true,
-                least_base: Some(TASKS_BASE_MIN),
+                base_values_min: Some(TASKS_BASE_MIN),
                 value: median,
-                off: ratio_to_median,
-                begins_past: 5.0,
-                over_at: 3.0,
-                usual: Some(0.95),
+                deviation: ratio_to_median,
+                begin_threshold: 5.0,
+                end_threshold: 3.0,
+                usual_quantile: Some(0.95),
             },
             Series::WriterBatch | Series::WriterFlush => return None,
         })
@@ -247,25 +247,25 @@ pub enum OpenDriftAlert {
 #[must_use]
 pub fn judge(series: Series, past: &SeriesHistory, reported: OpenDriftAlert, now_us: i64) -> Judgement {
     let rule = Rule::of(series);
-    let window = rule.as_ref().map_or(Window { least_us: HOUR_US, values: 0 }, |rule| rule.window);
+    let window = rule.as_ref().map_or(Window { length_min_us: HOUR_US, values: 0 }, |rule| rule.window);
     let (before, now) = past.recent.split_at(window_start(window, &past.recent, now_us));
     let (last, mut base) = (sum(now), past.older.clone());
-    before.iter().for_each(|piece| base.merge(&piece.sketch));
+    before.iter().for_each(|slot| base.merge(&slot.sketch));
     let mut judgement = Judgement {
         series,
-        last: Figures::of(&last),
-        base: Figures::of(&base),
+        last: SketchSummary::of(&last),
+        base: SketchSummary::of(&base),
         value: median(&last),
         base_value: median(&base),
         verdict: Verdict::Shown,
     };
     let Some(rule) = rule else { return judgement };
-    let value = if rule.by_node { worst(&rule, now) } else { enough(&rule, &last) };
+    let value = if rule.by_node { worst(&rule, now) } else { value_if_enough(&rule, &last) };
     // The value is displayed even if there are too few measurements.
     judgement.value = value.or_else(|| (rule.value)(&last));
     judgement.base_value = (rule.value)(&base);
     let old = past.began_us.is_some_and(|began| began <= now_us.saturating_sub(BASE_SPAN_MIN_US));
-    let known = rule.least_base.is_none_or(|least| old && base.count() >= least);
+    let known = rule.base_values_min.is_none_or(|values_min| old && base.count() >= values_min);
     judgement.verdict = match value.filter(|_| known) {
         Some(value) if rule.has_drifted(value, &base, reported) => Verdict::Drifting,
         Some(_) => Verdict::Steady,
@@ -278,44 +278,44 @@ impl Rule {
     /// Returns whether the value has drifted. The threshold that ends a drift is below the threshold that begins it (hysteresis). A
     /// value between the two therefore does not begin and end alerts repeatedly.
     fn has_drifted(&self, value: f64, base: &Sketch, reported: OpenDriftAlert) -> bool {
-        let off = (self.off)(value, base);
+        let deviation = (self.deviation)(value, base);
         if reported == OpenDriftAlert::Drift {
-            return off > self.over_at;
+            return deviation > self.end_threshold;
         }
-        let usual = self.usual.and_then(|part| base.quantile(part));
-        off > self.begins_past && usual.is_none_or(|usual| value > usual)
+        let usual_quantile = self.usual_quantile.and_then(|part| base.quantile(part));
+        deviation > self.begin_threshold && usual_quantile.is_none_or(|usual_quantile| value > usual_quantile)
     }
 }
 
 /// Returns the index of the first piece in the window.
-fn window_start(window: Window, pieces: &[Piece], now_us: i64) -> usize {
-    let at_least = pieces.partition_point(|piece| piece.from_us < now_us.saturating_sub(window.least_us));
-    let mut values = sum(&pieces[at_least..]).count();
+fn window_start(window: Window, slots: &[SlotMeasurements], now_us: i64) -> usize {
+    let at_least = slots.partition_point(|slot| slot.from_us < now_us.saturating_sub(window.length_min_us));
+    let mut values = sum(&slots[at_least..]).count();
     let (mut begin, day) = (at_least, now_us.saturating_sub(DAY_US));
-    while values < window.values && begin > 0 && pieces[begin - 1].from_us >= day {
+    while values < window.values && begin > 0 && slots[begin - 1].from_us >= day {
         begin -= 1;
-        values = values.saturating_add(pieces[begin].sketch.count());
+        values = values.saturating_add(slots[begin].sketch.count());
     }
     begin
 }
 
-fn sum(pieces: &[Piece]) -> Sketch {
+fn sum(slots: &[SlotMeasurements]) -> Sketch {
     let mut sum = Sketch::default();
-    pieces.iter().for_each(|piece| sum.merge(&piece.sketch));
+    slots.iter().for_each(|slot| sum.merge(&slot.sketch));
     sum
 }
 
-fn enough(rule: &Rule, sketch: &Sketch) -> Option<f64> {
-    (rule.value)(sketch).filter(|_| sketch.count() >= rule.least)
+fn value_if_enough(rule: &Rule, sketch: &Sketch) -> Option<f64> {
+    (rule.value)(sketch).filter(|_| sketch.count() >= rule.values_min)
 }
 
 /// Returns the highest value of all nodes with enough measurements.
-fn worst(rule: &Rule, pieces: &[Piece]) -> Option<f64> {
+fn worst(rule: &Rule, slots: &[SlotMeasurements]) -> Option<f64> {
     let mut nodes = std::collections::BTreeMap::<Uuid, Sketch>::new();
-    for piece in pieces {
-        nodes.entry(piece.node).or_default().merge(&piece.sketch);
+    for slot in slots {
+        nodes.entry(slot.node).or_default().merge(&slot.sketch);
     }
-    nodes.values().filter_map(|sketch| enough(rule, sketch)).max_by(f64::total_cmp)
+    nodes.values().filter_map(|sketch| value_if_enough(rule, sketch)).max_by(f64::total_cmp)
 }
 
 #[cfg(test)]
@@ -337,7 +337,7 @@ mod tests {
     }
 
     /// Measurements of one node in time slots, by age.
-    struct Measurements(Vec<Piece>);
+    struct Measurements(Vec<SlotMeasurements>);
 
     impl Measurements {
         fn nothing() -> Self {
@@ -360,23 +360,23 @@ mod tests {
             while age > until_us {
                 let mut sketch = Sketch::default();
                 values.iter().for_each(|(value, times)| sketch.record_many(*value, *times));
-                self.0.push(Piece { from_us: NOW - age, node: Uuid::from_u128(node), sketch });
+                self.0.push(SlotMeasurements { from_us: NOW - age, node: Uuid::from_u128(node), sketch });
                 age -= every_us;
             }
             self
         }
 
         fn past(mut self) -> SeriesHistory {
-            self.0.sort_by_key(|piece| piece.from_us);
+            self.0.sort_by_key(|slot| slot.from_us);
             let mut past = SeriesHistory {
-                began_us: self.0.first().map(|piece| piece.from_us),
+                began_us: self.0.first().map(|slot| slot.from_us),
                 ..SeriesHistory::default()
             };
-            for piece in self.0 {
-                if piece.from_us < NOW - DAY_US {
-                    past.older.merge(&piece.sketch);
+            for slot in self.0 {
+                if slot.from_us < NOW - DAY_US {
+                    past.older.merge(&slot.sketch);
                 } else {
-                    past.recent.push(piece);
+                    past.recent.push(slot);
                 }
             }
             past

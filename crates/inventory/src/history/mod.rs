@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use self::slot::{DAY_US, HOUR_US, SLOT_US, slot_start};
 
-pub use judge::{Figures, Judgement, OpenDriftAlert, Piece, SeriesHistory, Verdict, judge};
+pub use judge::{Judgement, OpenDriftAlert, SeriesHistory, SketchSummary, SlotMeasurements, Verdict, judge};
 pub use samples::{CloudCalls, Samples};
 pub use series::{CallTarget, FleetSize, Series};
 
@@ -38,7 +38,7 @@ use crate::tables::history::{
 /// Length of the baseline.
 const BASE_US: i64 = 7 * DAY_US;
 /// Age at which measurements are deleted: a day more than the baseline.
-const KEPT_US: i64 = 8 * DAY_US;
+const RETENTION_US: i64 = 8 * DAY_US;
 /// Age in µs at which the slots of all nodes are merged into one slot per hour. By then every node has stored its measurements.
 const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 
@@ -130,7 +130,7 @@ impl History {
         loop {
             self.sample();
             if samples.is_multiple_of(ROUND_EVERY)
-                && let Err(error) = self.turn(samples / ROUND_EVERY).await
+                && let Err(error) = self.run_round(samples / ROUND_EVERY).await
             {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -153,13 +153,13 @@ impl History {
         }
     }
 
-    async fn turn(&self, looks: u64) -> Result<(), StoreError> {
+    async fn run_round(&self, round: u64) -> Result<(), StoreError> {
         self.0.samples.store(&self.0.store).await?;
         let now_us = self.0.clock.now_us();
         self.judge_measurements().await?;
         if self.0.store.lease(LEASE, self.0.node, now_us, LEASE_US).await? {
-            self.tell().await?;
-            if looks.is_multiple_of(TIDY_EVERY) {
+            self.send_drift_events().await?;
+            if round.is_multiple_of(TIDY_EVERY) {
                 self.tidy().await?;
             }
         }
@@ -186,12 +186,12 @@ impl History {
     pub async fn judge_measurements(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let day_us = slot_start(now_us, HOUR_US) - DAY_US;
-        let mut recent: HashMap<Series, Vec<Piece>> = HashMap::new();
-        self.read(day_us, now_us.saturating_add(SLOT_US), |series, piece| {
-            recent.entry(series).or_default().push(piece);
+        let mut recent: HashMap<Series, Vec<SlotMeasurements>> = HashMap::new();
+        self.read(day_us, now_us.saturating_add(SLOT_US), |series, slot| {
+            recent.entry(series).or_default().push(slot);
         })
         .await?;
-        let told = tables::History::of(&self.0.store).drifts(Series::all().count()).await?;
+        let open_drifts = tables::History::of(&self.0.store).drifts(Series::all().count()).await?;
         let mut older = self.0.older.lock().await;
         if older.until_us != day_us {
             *older = self.older(day_us).await?;
@@ -199,14 +199,14 @@ impl History {
         let mut seen = Vec::new();
         for series in Series::all() {
             let recent = recent.remove(&series).unwrap_or_default();
-            let first = recent.first().map(|piece| piece.from_us);
+            let first = recent.first().map(|slot| slot.from_us);
             let past = SeriesHistory {
                 began_us: older.began_us.get(&series).copied().or(first),
                 older: older.sketches.get(&series).cloned().unwrap_or_default(),
                 recent,
             };
             let since_us =
-                told.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
+                open_drifts.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
             if past.began_us.is_some() || since_us.is_some() {
                 let reported =
                     if since_us.is_some() { OpenDriftAlert::Drift } else { OpenDriftAlert::Nothing };
@@ -220,9 +220,9 @@ impl History {
 
     async fn older(&self, until_us: i64) -> Result<OlderMeasurements, StoreError> {
         let mut older = OlderMeasurements { until_us, ..OlderMeasurements::default() };
-        self.read(until_us + DAY_US - BASE_US, until_us, |series, piece| {
-            older.began_us.entry(series).or_insert(piece.from_us);
-            older.sketches.entry(series).or_default().merge(&piece.sketch);
+        self.read(until_us + DAY_US - BASE_US, until_us, |series, slot| {
+            older.began_us.entry(series).or_insert(slot.from_us);
+            older.sketches.entry(series).or_default().merge(&slot.sketch);
         })
         .await?;
         Ok(older)
@@ -234,7 +234,7 @@ impl History {
         &self,
         from_us: i64,
         before_us: i64,
-        mut give: impl FnMut(Series, Piece),
+        mut give: impl FnMut(Series, SlotMeasurements),
     ) -> Result<(), StoreError> {
         let mut after = HistoryKey { from_us, ..HistoryKey::default() };
         for _ in 0..PAGES_MAX {
@@ -242,7 +242,7 @@ impl History {
             let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
             for HistoryRow { key, sketch } in rows {
                 if let (Some(series), Ok(sketch)) = (Series::named(&key.series), sketch.parse()) {
-                    give(series, Piece { from_us: key.from_us, node: key.node, sketch });
+                    give(series, SlotMeasurements { from_us: key.from_us, node: key.node, sketch });
                 }
             }
             match last {
@@ -260,7 +260,7 @@ impl History {
     /// # Errors
     /// Database errors; no event is sent then.
     #[crate::boxed]
-    pub async fn tell(&self) -> Result<(), StoreError> {
+    pub async fn send_drift_events(&self) -> Result<(), StoreError> {
         let at_us = self.0.clock.now_us();
         let drifts = |one: &SeriesStatus| one.judgement.verdict == Verdict::Drifting;
         let changed: Vec<SeriesStatus> =
@@ -306,7 +306,7 @@ impl History {
                 break;
             }
         }
-        tables::History::of(&self.0.store).trim(now_us - KEPT_US).await.map(drop)
+        tables::History::of(&self.0.store).trim(now_us - RETENTION_US).await.map(drop)
     }
 }
 
@@ -326,7 +326,7 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
         }
     };
     rows.iter().for_each(&mut add);
-    let limit = usize::try_from(KEPT_US / HOUR_US).unwrap_or(PAGE) * Series::all().count() * 2;
+    let limit = usize::try_from(RETENTION_US / HOUR_US).unwrap_or(PAGE) * Series::all().count() * 2;
     let there = folded_history(tx, first_us, last_us + HOUR_US, limit).await?;
     there.iter().for_each(&mut add);
     let keys: Vec<HistoryKey> = rows.iter().map(|row| row.key.clone()).collect();

@@ -29,14 +29,14 @@ struct SampleBuffer {
     /// Identifier of this process in the rows; random, chosen at startup.
     node: Uuid,
     // Locked only to add one value, never across an await.
-    kept: Mutex<BTreeMap<i64, BTreeMap<Series, Sketch>>>,
+    slots: Mutex<BTreeMap<i64, BTreeMap<Series, Sketch>>>,
 }
 
 impl Samples {
     /// Creates an empty buffer.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(SampleBuffer { clock, node: Uuid::now_v7(), kept: Mutex::default() }))
+        Self(Arc::new(SampleBuffer { clock, node: Uuid::now_v7(), slots: Mutex::default() }))
     }
 
     /// Records a value at the current time.
@@ -48,20 +48,20 @@ impl Samples {
         if values.iter().all(|(_, times)| *times == 0) {
             return;
         }
-        let mut kept = self.0.kept.lock();
-        let slot = kept.entry(slot_start(self.0.clock.now_us(), SLOT_US)).or_default();
+        let mut slots = self.0.slots.lock();
+        let slot = slots.entry(slot_start(self.0.clock.now_us(), SLOT_US)).or_default();
         let sketch = slot.entry(series).or_default();
         values.iter().for_each(|(value, times)| sketch.record_many(*value, *times));
-        while kept.len() > SLOTS_MAX {
-            kept.pop_first();
+        while slots.len() > SLOTS_MAX {
+            slots.pop_first();
             tracing::warn!("history: the database is unreachable; the oldest measurements are dropped");
         }
     }
 
     /// Records a number of calls to a destination, and how many of them failed.
-    pub fn calls(&self, asked: CallTarget, calls: u64, failed: u64) {
+    pub fn calls(&self, target: CallTarget, calls: u64, failed: u64) {
         let failed = failed.min(calls);
-        self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);
+        self.record_many(Series::ProviderErrors(target), &[(0.0, calls - failed), (1.0, failed)]);
     }
 
     /// Records the probes of a scan. A probe that saw no certificate counts as failed.
@@ -112,12 +112,12 @@ impl Samples {
         }
         let write = store.write("history_put", move |tx| async move { put_history(tx, &rows).await }.boxed());
         write.await?;
-        self.0.kept.lock().retain(|from, _| *from >= under_way);
+        self.0.slots.lock().retain(|from, _| *from >= under_way);
         Ok(())
     }
 
     fn rows(&self) -> Vec<HistoryRow> {
-        let kept = self.0.kept.lock();
+        let slots = self.0.slots.lock();
         let of_slot = |(from, sketches): (&i64, &BTreeMap<Series, Sketch>)| {
             let (from_us, node) = (*from, self.0.node);
             let row = move |(series, sketch): (&Series, &Sketch)| HistoryRow {
@@ -126,7 +126,7 @@ impl Samples {
             };
             sketches.iter().map(row).collect::<Vec<_>>()
         };
-        kept.iter().flat_map(of_slot).collect()
+        slots.iter().flat_map(of_slot).collect()
     }
 }
 

@@ -125,8 +125,8 @@ impl RuleConditions {
         let shown = |wanted: Option<String>| wanted.unwrap_or_default();
         match unmet {
             UnmetCondition::Host => {
-                let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
-                format!("host {}: the host is {is}", shown(self.host.as_ref().map(Glob::to_string)))
+                let actual = listed(&[place.host.as_str(), place.server_name.as_str()]);
+                format!("host {}: the host is {actual}", shown(self.host.as_ref().map(Glob::to_string)))
             }
             UnmetCondition::Name => {
                 let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
@@ -137,12 +137,13 @@ impl RuleConditions {
                 )
             }
             UnmetCondition::Network => {
-                let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
-                format!("network {}: the address is {is}", shown(self.network.map(|one| one.to_string())))
+                let actual =
+                    place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
+                format!("network {}: the address is {actual}", shown(self.network.map(|one| one.to_string())))
             }
             UnmetCondition::Source => {
-                let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
-                format!("source {}: the source is {is}", shown(self.source.as_ref().map(Glob::to_string)))
+                let actual = listed(&[place.protocol.as_str(), place.group.as_str()]);
+                format!("source {}: the source is {actual}", shown(self.source.as_ref().map(Glob::to_string)))
             }
             UnmetCondition::Issuer => {
                 format!(

@@ -166,7 +166,7 @@ impl Ownership {
         let (id, at_us) = (Uuid::now_v7(), self.clock.now_us());
         let mut event = self.event(actor, "ownership_rule.create", id, json!({"name": new.name}));
         let (name, position) = (new.name.clone(), new.position);
-        let made = self.store.write("ownership_rule_create", move |tx| {
+        let inserted = self.store.write("ownership_rule_create", move |tx| {
             async move {
                 let position = match position {
                     Some(position) => position,
@@ -174,15 +174,15 @@ impl Ownership {
                 };
                 event.details = details(&name, position, &body);
                 let settings = OwnershipSettings { name, position, body: json!(body).to_string() };
-                let made = insert_ownership_rule(tx, id, &settings, at_us).await?;
-                if made == OwnershipInsertion::Made {
+                let inserted = insert_ownership_rule(tx, id, &settings, at_us).await?;
+                if inserted == OwnershipInsertion::Made {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(made)
+                Ok(inserted)
             }
             .boxed()
         });
-        match made.await? {
+        match inserted.await? {
             OwnershipInsertion::Made => self.get(&id.to_string()).await,
             OwnershipInsertion::Taken => Err(OwnershipError::Taken(new.name.clone())),
             OwnershipInsertion::Full => Err(OwnershipError::Full),
@@ -231,17 +231,17 @@ impl Ownership {
     pub async fn delete(&self, read: &RuleRecord, actor: &str) -> Result<(), OwnershipError> {
         let (id, at_us) = (read.rule.id, self.clock.now_us());
         let event = self.event(actor, "ownership_rule.delete", id, json!({"name": read.rule.name}));
-        let gone = self.store.write("ownership_rule_delete", move |tx| {
+        let deleted = self.store.write("ownership_rule_delete", move |tx| {
             async move {
-                let gone = delete_ownership_rule(tx, id, at_us).await?;
-                if gone {
+                let deleted = delete_ownership_rule(tx, id, at_us).await?;
+                if deleted {
                     audit(tx, vec![event]).await?;
                 }
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(OwnershipError::Unknown(read.rule.name.clone())) }
+        if deleted.await? { Ok(()) } else { Err(OwnershipError::Unknown(read.rule.name.clone())) }
     }
 
     fn event(&self, actor: &str, action: &'static str, id: Uuid, details: Value) -> AuditEvent {

@@ -74,7 +74,7 @@ impl Observer {
 
     /// Returns the observation of a resource that no longer exists.
     #[must_use]
-    pub fn gone(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
+    pub fn removed(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
         let detail = format!("{source} no longer lists the resource");
         observation(source, place, ProbeOutcome::Gone, Some(detail))
     }
@@ -184,7 +184,7 @@ pub fn observe(
 
 impl CloudRun {
     /// Merges the observations of `run` and of the listing into one channel. Also returns the result of the listing.
-    pub fn beside(self, run: Run) -> (Run, JoinHandle<Result<Vec<Listed>, ObserveError>>) {
+    pub fn merge_with(self, run: Run) -> (Run, JoinHandle<Result<Vec<Listed>, ObserveError>>) {
         let (out, both) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
         let Run { observations, refused, progress } = run;
         for from in [observations, self.observations] {
@@ -228,9 +228,10 @@ async fn observe_all(
                     }
                     other
                 });
-                let gone = listed.gone.iter().map(|place| observer.gone(&listed.source, place)).collect();
+                let removed =
+                    listed.removed.iter().map(|place| observer.removed(&listed.source, place)).collect();
                 ended.push(*listed);
-                gone
+                removed
             }
         };
         for observation in observations {
@@ -292,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn read_chains_are_judged_and_unknown_ones_reported_missing() {
-        let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), None);
+        let observer = Observer::new(&ScanOptions::default(), Trusted::trusting_none(), None);
         let source: Arc<str> = "gcp/p".into();
         let elsewhere = vec![Fingerprint::of(b"elsewhere")];
         let batch = vec![

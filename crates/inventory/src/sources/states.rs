@@ -61,13 +61,13 @@ async fn store_tags(store: &Store, listed: &Listed) -> Result<(), StoreError> {
         sha256: tagged.leaf.map(|leaf| *leaf.as_bytes()),
         tags: (!tagged.tags.is_empty()).then(|| serde_json::to_string(&tagged.tags).unwrap_or_default()),
     });
-    let gone = listed.gone.iter().map(|place| TagsRow {
+    let removed = listed.removed.iter().map(|place| TagsRow {
         protocol: place.store.name().to_owned(),
         host: place.name.to_string(),
         sha256: None,
         tags: None,
     });
-    let all: Vec<TagsRow> = tagged.chain(gone).collect();
+    let all: Vec<TagsRow> = tagged.chain(removed).collect();
     for some in all.chunks(TAGGED_AT_ONCE) {
         let some = some.to_vec();
         store.write("kept_tags", move |tx| put_kept_tags(tx, some).boxed()).await?;

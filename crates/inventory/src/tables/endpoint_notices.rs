@@ -46,7 +46,7 @@ pub struct SeenEndpoint {
     /// The observed certificate.
     pub leaf: SeenLeaf,
     /// The last notice about the endpoint.
-    pub told: Option<EndpointNotice>,
+    pub sent: Option<EndpointNotice>,
 }
 
 /// A certificate that an endpoint showed.
@@ -111,7 +111,7 @@ pub struct SilentEndpoint {
     /// Name of the issuer.
     pub issuer_name: String,
     /// The last notice about the endpoint.
-    pub told: EndpointNotice,
+    pub sent: EndpointNotice,
 }
 
 /// An endpoint with a notice of a watch, which the watch no longer scans or whose source reports it as gone.
@@ -122,7 +122,7 @@ pub struct UnseenEndpoint {
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
     /// The last notice about the endpoint.
-    pub told: EndpointNotice,
+    pub sent: EndpointNotice,
 }
 
 const SEEN: &str = "-- told_seen
@@ -166,7 +166,7 @@ WHERE t.watch = ?1 AND t.endpoint_id > ?2 AND NOT o.answered AND o.outcome <> 'g
   AND NOT EXISTS (SELECT 1 FROM dismissals d WHERE d.fingerprint = c.sha256 AND (d.until IS NULL OR d.until > ?4))
 ORDER BY t.endpoint_id LIMIT ?5";
 
-const TELL: BulkStatement = db::bulk! {
+const NOTICES_PUT: BulkStatement = db::bulk! {
     (endpoint_id bigint, watch uuid, leaf_id bigint, issuer_id bigint, chain_id bigint, conditions bigint,
      expiry bigint)
     "-- tell
@@ -177,7 +177,7 @@ ON CONFLICT (endpoint_id) DO UPDATE SET watch = excluded.watch, leaf_id = exclud
   expiry = excluded.expiry"
 };
 
-const UNTELL: BulkStatement = db::bulk! { (endpoint_id bigint)
+const NOTICES_DELETE: BulkStatement = db::bulk! { (endpoint_id bigint)
     "-- untell
 DELETE FROM endpoints_told WHERE endpoint_id = {any endpoint_id}"
 };
@@ -189,25 +189,25 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
 };
 
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
-pub(crate) const BULKS: &[&BulkStatement] = &[&TELL, &UNTELL, &UNSERVED];
+pub(crate) const BULKS: &[&BulkStatement] = &[&NOTICES_PUT, &NOTICES_DELETE, &UNSERVED];
 
-/// Stores the notices of `watch` about endpoints. `told` has each notice that was sent with the row number of its endpoint.
+/// Stores the notices of `watch` about endpoints. `sent` has each notice that was sent with the row number of its endpoint.
 ///
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> Result<(), StoreError> {
-    let ints = |of: fn(&EndpointNotice) -> i64| Column::Int(told.iter().map(|(_, told)| of(told)).collect());
+pub async fn put_notices(tx: &mut Tx, watch: Uuid, sent: &[(i64, EndpointNotice)]) -> Result<(), StoreError> {
+    let ints = |of: fn(&EndpointNotice) -> i64| Column::Int(sent.iter().map(|(_, sent)| of(sent)).collect());
     let columns = vec![
-        Column::Int(told.iter().map(|(endpoint, _)| *endpoint).collect()),
-        Column::Uuid(vec![watch; told.len()]),
-        ints(|told| told.leaf),
-        ints(|told| told.issuer),
-        ints(|told| told.chain),
-        ints(|told| told.conditions),
-        ints(|told| told.expiry.into()),
+        Column::Int(sent.iter().map(|(endpoint, _)| *endpoint).collect()),
+        Column::Uuid(vec![watch; sent.len()]),
+        ints(|sent| sent.leaf),
+        ints(|sent| sent.issuer),
+        ints(|sent| sent.chain),
+        ints(|sent| sent.conditions),
+        ints(|sent| sent.expiry.into()),
     ];
-    tx.bulk(&TELL, columns).await.map(drop)
+    tx.bulk(&NOTICES_PUT, columns).await.map(drop)
 }
 
 /// Deletes the notices about endpoints, which are given by row number.
@@ -216,7 +216,7 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> R
 /// Database errors.
 #[crate::boxed]
 pub async fn delete_notices(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
-    tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
+    tx.bulk(&NOTICES_DELETE, vec![Column::Int(endpoints)]).await.map(drop)
 }
 
 /// Returns the subset of these certificates (by row) that no endpoint with monitored expiry shows any longer.
@@ -291,9 +291,9 @@ impl EndpointNotices<'_> {
         let unseen = |mut row: Row| {
             let number = row.int()?;
             let endpoint = endpoint_key(&mut row)?;
-            let told = told_of(&mut row)?
+            let sent = read_notice(&mut row)?
                 .ok_or_else(|| StoreError::Corrupt("no notification is stored for an endpoint".to_owned()))?;
-            Ok(UnseenEndpoint { row: number, endpoint, told })
+            Ok(UnseenEndpoint { row: number, endpoint, sent })
         };
         rows.into_iter().map(unseen).collect()
     }
@@ -304,9 +304,9 @@ fn silent(mut row: Row) -> Result<SilentEndpoint, StoreError> {
     let endpoint = endpoint_key(&mut row)?;
     let (at_us, outcome, sha256) = (row.int()?, row.named("observations.outcome")?, row.hash()?);
     let (name, issuer_name) = (row.text()?, row.text()?);
-    let told = told_of(&mut row)?
+    let sent = read_notice(&mut row)?
         .ok_or_else(|| StoreError::Corrupt("no notification is stored for an endpoint".to_owned()))?;
-    Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, told })
+    Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, sent })
 }
 
 fn above(row: &mut Row) -> Result<Option<SeenIssuer>, StoreError> {
@@ -340,10 +340,19 @@ fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
         issued: row.maybe_int()?.is_some(),
         dismissed: row.maybe_int()?.is_some(),
     };
-    Ok(SeenEndpoint { row: number, endpoint, new, at_us, address, findings, leaf, told: told_of(&mut row)? })
+    Ok(SeenEndpoint {
+        row: number,
+        endpoint,
+        new,
+        at_us,
+        address,
+        findings,
+        leaf,
+        sent: read_notice(&mut row)?,
+    })
 }
 
-fn told_of(row: &mut Row) -> Result<Option<EndpointNotice>, StoreError> {
+fn read_notice(row: &mut Row) -> Result<Option<EndpointNotice>, StoreError> {
     let leaf = row.maybe_int()?;
     let (issuer, chain) = (row.maybe_int()?, row.maybe_int()?);
     let (conditions, expiry) = (row.maybe_int()?, row.maybe_int()?);

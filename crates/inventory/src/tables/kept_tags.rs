@@ -63,7 +63,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTI
 /// Database errors.
 #[crate::boxed]
 pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreError> {
-    let (mut put, mut gone) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    let (mut put, mut deleted) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for one in kept {
         let (protocol, host) = stored(one.protocol, one.host);
         match one.tags {
@@ -74,8 +74,8 @@ pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreE
                 put.3.push(tags);
             }
             None => {
-                gone.0.push(protocol);
-                gone.1.push(host);
+                deleted.0.push(protocol);
+                deleted.1.push(host);
             }
         }
     }
@@ -83,7 +83,7 @@ pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreE
     let columns =
         vec![Column::Text(protocols), Column::Text(hosts), Column::MaybeBlob(leaves), Column::Text(tags)];
     tx.bulk(&PUT, columns).await?;
-    tx.bulk(&DROP, vec![Column::Text(gone.0), Column::Text(gone.1)]).await.map(drop)
+    tx.bulk(&DROP, vec![Column::Text(deleted.0), Column::Text(deleted.1)]).await.map(drop)
 }
 
 /// Converts the names of a resource to the form in which endpoints are stored, so that the same key finds both.

@@ -178,11 +178,11 @@ pub async fn update_ownership_rule(
 /// Database errors.
 #[crate::boxed]
 pub async fn delete_ownership_rule(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
-    let gone = tx.execute(DELETE, vec![id.into()]).await? == 1;
-    if gone {
+    let deleted = tx.execute(DELETE, vec![id.into()]).await? == 1;
+    if deleted {
         note_ownership_changed(tx, at_us).await?;
     }
-    Ok(gone)
+    Ok(deleted)
 }
 
 fn settings_of(id: Uuid, settings: &OwnershipSettings, at_us: i64) -> Vec<Value> {
@@ -219,8 +219,8 @@ impl Ownership<'_> {
     pub async fn rules(self, after: Option<&Cursor>, limit: usize) -> Result<Page<OwnershipRow>, StoreError> {
         let first = [Value::Int(-1), Value::Text(String::new())];
         let mut parameters = key_or(after, "ownership-rules", &first)?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, RULES, parameters).await?;
         page(rows, limit, "ownership-rules", |row| {
             let rule = row_of(row)?;

@@ -101,7 +101,7 @@ impl WatchParts<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn cut(self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
+    pub async fn split_run(self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
         if !self.results(scan).await?.is_empty() {
             return Ok(());
         }
@@ -158,8 +158,8 @@ impl WatchParts<'_> {
             Column::Uuid(vec![holder; parts.len()]),
             Column::Int(vec![until_us; parts.len()]),
         ];
-        let kept = self.0.write("watch_parts_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
-        kept.await?.into_iter().map(|mut row| Ok((row.uuid()?, row.int()? as u64))).collect()
+        let renewed = self.0.write("watch_parts_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        renewed.await?.into_iter().map(|mut row| Ok((row.uuid()?, row.int()? as u64))).collect()
     }
 
     /// Ends a claimed part and stores its result; false when `holder` has lost it.

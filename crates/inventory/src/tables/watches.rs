@@ -151,7 +151,7 @@ WHERE uuid = ?1 AND revision = ?11";
 const DELETE: &str = "-- watch_delete
 DELETE FROM watches WHERE uuid = ?1";
 /// Makes a watch due. Has no effect during a run, whose end plans the next run.
-const WANT: &str = "-- watch_want
+const SET_DUE: &str = "-- watch_want
 UPDATE watches SET next_run_at = ?2 WHERE uuid = ?1 AND enabled = 1 AND run_began_at IS NULL";
 
 const CLAIM: BulkStatement = db::bulk! {
@@ -170,7 +170,7 @@ UPDATE watches SET lease_until = :until WHERE uuid = :id AND claims = :claims AN
 };
 const RELEASE: &str = "-- watches_release
 UPDATE watches SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = ?1";
-const FILL: &str = "-- watch_fill
+const SET_SCAN: &str = "-- watch_fill
 UPDATE watches SET run_scan = ?4 WHERE uuid = ?1 AND lease_holder = ?2 AND claims = ?3";
 const END: &str = "-- watch_end
 UPDATE watches SET lease_holder = NULL, lease_until = NULL, last_began_at = run_began_at, run_scan = NULL,
@@ -179,7 +179,7 @@ UPDATE watches SET lease_holder = NULL, lease_until = NULL, last_began_at = run_
 WHERE uuid = ?1 AND lease_holder = ?2 AND claims = ?3";
 
 pub(crate) const ALL: &[&str] =
-    &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, WANT, RELEASE, FILL, END];
+    &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, SET_DUE, RELEASE, SET_SCAN, END];
 pub(crate) const BULKS: &[&BulkStatement] = &[&CLAIM, &RENEW];
 
 /// Result of creating a watch: created, name taken, or too many watches.
@@ -218,8 +218,8 @@ pub async fn insert_watch(
     if there >= WATCHES_MAX {
         return Ok(WatchInsertion::Full);
     }
-    let made = tx.execute(INSERT, settings_of(id, settings, times, at_us)).await?;
-    Ok(if made == 1 { WatchInsertion::Made } else { WatchInsertion::Taken })
+    let inserted = tx.execute(INSERT, settings_of(id, settings, times, at_us)).await?;
+    Ok(if inserted == 1 { WatchInsertion::Made } else { WatchInsertion::Taken })
 }
 
 /// Changes a watch with this revision; false when its revision differs.
@@ -270,8 +270,8 @@ pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
-    Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
+pub async fn set_watch_due(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(SET_DUE, vec![id.into(), at_us.into()]).await? == 1)
 }
 
 /// Records the scan to which a claimed run writes. Returns false when `holder` has lost the run.
@@ -286,7 +286,7 @@ pub async fn set_watch_scan(
     claims: i64,
     scan: Uuid,
 ) -> Result<bool, StoreError> {
-    Ok(tx.execute(FILL, vec![id.into(), holder.into(), claims.into(), scan.into()]).await? == 1)
+    Ok(tx.execute(SET_SCAN, vec![id.into(), holder.into(), claims.into(), scan.into()]).await? == 1)
 }
 
 /// Ends a claimed run, deletes its parts and plans the next run; false when `holder` has lost the run.
@@ -345,8 +345,8 @@ impl Watches<'_> {
     /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, StoreError> {
         let mut parameters = key_or(after, "watches", &[Value::Text(String::new())])?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, WATCHES, parameters).await?;
         page(rows, limit, "watches", |row| {
             let watch = row_of(row)?;
@@ -391,8 +391,8 @@ impl Watches<'_> {
             Column::Uuid(vec![holder; runs.len()]),
             Column::Int(vec![until_us; runs.len()]),
         ];
-        let kept = self.0.write("watches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
-        kept.await?.into_iter().map(|mut row| row.uuid()).collect()
+        let renewed = self.0.write("watches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        renewed.await?.into_iter().map(|mut row| row.uuid()).collect()
     }
 
     /// Releases all runs that `holder` has claimed, so that other nodes continue them immediately.

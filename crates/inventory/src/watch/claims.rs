@@ -51,10 +51,10 @@ impl LeasedParts {
         self.0.lock().values().map(|(row, _)| *row).collect()
     }
 
-    /// Cancels each part in `asked` that is not in `kept`: another node has the part, or the part is no longer needed.
-    pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
+    /// Cancels each part in `requested` that is not in `renewed`: another node has the part, or the part is no longer needed.
+    pub(super) fn keep(&self, requested: &[PartRow], renewed: &[(Uuid, u64)]) {
         let held = self.0.lock();
-        for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {
+        for row in requested.iter().filter(|row| !renewed.contains(&(row.scan, row.part))) {
             if let Some((now, stop)) = held.get(&(row.scan, row.part))
                 && now.claims == row.claims
             {
@@ -86,9 +86,9 @@ mod tests {
     fn parts_whose_lease_was_not_renewed_are_cancelled() {
         let (held, stop) = (LeasedParts::default(), CancellationToken::new());
         let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
-        let asked = held.rows();
+        let requested = held.rows();
         let late = held.hold(part(2, 3), &stop);
-        held.keep(&asked, &[(Uuid::nil(), 0)]);
+        held.keep(&requested, &[(Uuid::nil(), 0)]);
         let cancelled = [&one, &two, &late].map(|part| part.stop.is_cancelled());
         assert_eq!(cancelled, [false, true, false]);
         drop((one, two, late));

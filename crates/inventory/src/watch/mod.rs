@@ -39,7 +39,7 @@ use crate::tables;
 use crate::tables::watch_parts::RunProgress;
 use crate::tables::watches::{
     WATCHES_MAX, WatchInsertion, WatchRow, WatchSettings, WatchTimes, delete_watch, insert_watch,
-    update_watch, want_watch,
+    set_watch_due, update_watch,
 };
 
 /// Minimum interval of a watch. With a shorter interval, most scans would still run when the next one is due.
@@ -171,7 +171,7 @@ pub struct WatchOptions {
     /// Maximum concurrent runs; at least 1.
     pub at_once: usize,
     /// Time for which the database may be unavailable before a run fails.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
     /// Number of endpoints in a part. A run with more endpoints is split into parts, which nodes share.
     pub part_endpoints: u64,
     /// Samples of the runs' durations.
@@ -182,7 +182,7 @@ impl Default for WatchOptions {
     fn default() -> Self {
         Self {
             at_once: AT_ONCE,
-            patience: store::WriterOptions::default().patience,
+            retry_timeout: store::WriterOptions::default().retry_timeout,
             part_endpoints: PART_ENDPOINTS,
             samples: None,
         }
@@ -222,14 +222,14 @@ pub struct Watches(Shared<WatchService>);
 struct WatchService {
     store: Store,
     clock: Clock,
-    kit: Box<dyn ScanEnvironment>,
+    environment: Box<dyn ScanEnvironment>,
     options: WatchOptions,
 }
 
 impl Watches {
     /// Creates the watches of `store`; no run starts before [`Watches::run`].
-    pub fn new(store: Store, clock: Clock, kit: impl ScanEnvironment, options: WatchOptions) -> Self {
-        Self(Shared::new(WatchService { store, clock, kit: Box::new(kit), options }))
+    pub fn new(store: Store, clock: Clock, environment: impl ScanEnvironment, options: WatchOptions) -> Self {
+        Self(Shared::new(WatchService { store, clock, environment: Box::new(environment), options }))
     }
 
     /// Returns a page of the watches, in the order of their names.
@@ -264,21 +264,21 @@ impl Watches {
         let (id, at_us) = (Uuid::now_v7(), self.0.clock.now_us());
         let times = WatchTimes { planned_at_us: at_us, next_run_at_us: at_us };
         let event = self.event(actor, "watch.create", id, details(new));
-        let made = self
+        let inserted = self
             .0
             .store
             .write("watch_create", move |tx| {
                 async move {
-                    let made = insert_watch(tx, id, &settings, times, at_us).await?;
-                    if made == WatchInsertion::Made {
+                    let inserted = insert_watch(tx, id, &settings, times, at_us).await?;
+                    if inserted == WatchInsertion::Made {
                         audit(tx, vec![event]).await?;
                     }
-                    Ok(made)
+                    Ok(inserted)
                 }
                 .boxed()
             })
             .await?;
-        match made {
+        match inserted {
             WatchInsertion::Made => self.get(&id.to_string()).await,
             WatchInsertion::Taken => Err(WatchError::Taken(new.name.clone())),
             WatchInsertion::Full => Err(WatchError::Full),
@@ -368,7 +368,7 @@ impl Watches {
     /// Returns the number of endpoints of a run; `None` for clouds, whose number is not known before their listing.
     fn expected(&self, row: &WatchRow) -> Option<u64> {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec).ok()?;
-        if spec.sources.is_empty() { self.0.kit.targets(&spec).ok()?.expected() } else { None }
+        if spec.sources.is_empty() { self.0.environment.targets(&spec).ok()?.expected() } else { None }
     }
 
     /// Deletes a watch, and ends the alerts about its endpoints. Its scan results stay; a run in progress is cancelled when its
@@ -385,18 +385,18 @@ impl Watches {
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
         let removed = Event::WatchRemoved(WatchRemoved { name: row.settings.name.clone() });
         let removed = new_event(self.0.clock.now_us(), format!("watch/{id}"), &removed);
-        let gone = self.0.store.write("watch_delete", move |tx| {
+        let deleted = self.0.store.write("watch_delete", move |tx| {
             async move {
-                let gone = delete_watch(tx, id).await?;
-                if gone {
+                let deleted = delete_watch(tx, id).await?;
+                if deleted {
                     audit(tx, vec![event]).await?;
                     emit(tx, vec![removed]).await?;
                 }
-                Ok(gone)
+                Ok(deleted)
             }
             .boxed()
         });
-        if !gone.await? {
+        if !deleted.await? {
             return Err(WatchError::Unknown(row.settings.name.clone()));
         }
         Ok(self.notify_unseen(row, None).await?)
@@ -412,7 +412,7 @@ impl Watches {
         let event = self.event(actor, "watch.run", id, json!({"name": row.settings.name}));
         let wanted = self.0.store.write("watch_run", move |tx| {
             async move {
-                let wanted = want_watch(tx, id, at_us).await?;
+                let wanted = set_watch_due(tx, id, at_us).await?;
                 if wanted {
                     audit(tx, vec![event]).await?;
                 }
@@ -472,7 +472,7 @@ impl Watches {
         if spec.targets.iter().any(|target| target.len() > TARGET_BYTES_MAX) {
             return Err(format!("a target has at most {TARGET_BYTES_MAX} bytes"));
         }
-        let endpoints = self.0.kit.targets(spec)?.expected();
+        let endpoints = self.0.environment.targets(spec)?.expected();
         if endpoints.is_none_or(|endpoints| endpoints > ENDPOINTS_MAX) {
             return Err(format!(
                 "the targets expand to more than {ENDPOINTS_MAX} endpoints: create several watches"
@@ -490,7 +490,7 @@ impl Watches {
         if spec.sources.iter().any(|source| source.is_empty() || source.len() > TARGET_BYTES_MAX) {
             return Err(format!("a source must have 1 to {TARGET_BYTES_MAX} bytes"));
         }
-        self.0.kit.check_sources(spec)
+        self.0.environment.check_sources(spec)
     }
 }
 

@@ -8,7 +8,7 @@ use events::{
 };
 use scan::target::CloudStore;
 use serde::Deserialize;
-use store::patience;
+use store::time_limits;
 use store::{EndpointKey, NewEvent, new_event};
 use x509::Severity;
 
@@ -109,22 +109,22 @@ enum Topic {
 /// Number of events that one run may still send, by topic.
 #[derive(Default)]
 pub(super) struct Budget {
-    told: BTreeMap<Topic, usize>,
+    sent: BTreeMap<Topic, usize>,
     /// Number of events omitted because there were too many.
-    pub(super) untold: u64,
+    pub(super) omitted: u64,
 }
 
 impl Budget {
     /// Resets the number of omitted notices, because each pass counts persisting conditions again.
     pub(super) fn begin_pass(&mut self) {
-        self.untold = 0;
+        self.omitted = 0;
     }
 
     fn take(&mut self, topic: Topic) -> bool {
-        let told = self.told.entry(topic).or_insert(0);
-        *told += 1;
-        let room = *told <= NOTICES_MAX;
-        self.untold += u64::from(!room);
+        let sent = self.sent.entry(topic).or_insert(0);
+        *sent += 1;
+        let room = *sent <= NOTICES_MAX;
+        self.omitted += u64::from(!room);
         room
     }
 }
@@ -170,9 +170,9 @@ pub(super) struct News {
     /// A certificate whose expiry is monitored from now on.
     pub(super) found: Option<EndpointEvent>,
     /// The new notice, if it differs from the last one.
-    pub(super) told: Option<EndpointNotice>,
+    pub(super) sent: Option<EndpointNotice>,
     /// Row of a certificate whose expiry was monitored for this endpoint, and no longer is.
-    pub(super) left: Option<i64>,
+    pub(super) unmonitored: Option<i64>,
 }
 
 /// The run that sends the notices.
@@ -182,7 +182,7 @@ pub(super) struct NotifyingRun<'w> {
     /// Whether this is the first run of the watch. Its results are the baseline, and are not reported as new.
     pub(super) baseline: bool,
     /// Whether owners may have changed since the last notice, so that expiry notices are sent again.
-    pub(super) again: bool,
+    pub(super) owners_changed: bool,
 }
 
 impl News {
@@ -207,7 +207,7 @@ pub(super) fn endpoint_news(seen: &SeenEndpoint, run: NotifyingRun<'_>, budget: 
     let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
     let found = findings(seen);
-    let before = seen.told.map_or(0, |told| told.conditions);
+    let before = seen.sent.map_or(0, |sent| sent.conditions);
     let mut conditions = 0;
     for condition in CONDITIONS {
         let was = before & bit(condition) != 0;
@@ -230,22 +230,22 @@ pub(super) fn endpoint_news(seen: &SeenEndpoint, run: NotifyingRun<'_>, budget: 
         news.events.push(certificate_changed(seen, watch, change, quiet));
     }
     let expiry = !leaf.managed && !leaf.dismissed;
-    let watched = seen.told.filter(|told| told.expiry).map(|told| told.leaf);
-    if expiry && (run.again || watched != Some(leaf.row)) {
+    let watched = seen.sent.filter(|sent| sent.expiry).map(|sent| sent.leaf);
+    if expiry && (run.owners_changed || watched != Some(leaf.row)) {
         news.found = Some(certificate_found(seen, watch));
     }
-    news.left = watched.filter(|watched| !expiry || *watched != leaf.row);
-    let told = EndpointNotice { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
-    news.told = (seen.told != Some(told)).then_some(told);
+    news.unmonitored = watched.filter(|watched| !expiry || *watched != leaf.row);
+    let sent = EndpointNotice { leaf: leaf.row, issuer: leaf.issuer, chain: leaf.chain, conditions, expiry };
+    news.sent = (seen.sent != Some(sent)).then_some(sent);
     news
 }
 
 fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<CertificateChange> {
-    let Some(told) = seen.told else { return (seen.new && !baseline).then_some(CertificateChange::New) };
-    if told.leaf == seen.leaf.row {
-        return (told.chain != seen.leaf.chain).then_some(CertificateChange::Chain);
+    let Some(sent) = seen.sent else { return (seen.new && !baseline).then_some(CertificateChange::New) };
+    if sent.leaf == seen.leaf.row {
+        return (sent.chain != seen.leaf.chain).then_some(CertificateChange::Chain);
     }
-    Some(if told.issuer == seen.leaf.issuer { CertificateChange::Renewed } else { CertificateChange::Chain })
+    Some(if sent.issuer == seen.leaf.issuer { CertificateChange::Renewed } else { CertificateChange::Chain })
 }
 
 /// Returns the worst finding for each condition, worst first, and the conditions that only the inventory detects.
@@ -255,7 +255,8 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     found.extend(chain_ends(seen));
     let life_us = seen.leaf.not_after_us.saturating_sub(seen.leaf.not_before_us);
     let replaced = seen.leaf.replaced_at_us;
-    let replaced = replaced.filter(|at_us| at_us.saturating_add(patience::replaced_us(life_us)) < seen.at_us);
+    let replaced =
+        replaced.filter(|at_us| at_us.saturating_add(time_limits::replaced_us(life_us)) < seen.at_us);
     if let Some(at_us) = replaced {
         let since = jiff::Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default();
         found.push((
@@ -320,14 +321,14 @@ pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: 
         ownership: Ownership::default(),
     });
     let event = EndpointEvent { at_us: silent.at_us, subject: subject(&silent.endpoint), event };
-    let conditions = silent.told.conditions | bit(Condition::Silent);
-    let told = EndpointNotice { conditions, ..silent.told };
-    Some(News { events: vec![event], told: Some(told), ..News::default() })
+    let conditions = silent.sent.conditions | bit(Condition::Silent);
+    let sent = EndpointNotice { conditions, ..silent.sent };
+    Some(News { events: vec![event], sent: Some(sent), ..News::default() })
 }
 
 /// Returns whether the last notice reports that the endpoint does not respond.
-pub(super) fn is_silent(told: &EndpointNotice) -> bool {
-    told.conditions & bit(Condition::Silent) != 0
+pub(super) fn is_silent(sent: &EndpointNotice) -> bool {
+    sent.conditions & bit(Condition::Silent) != 0
 }
 
 pub(super) fn conditions_in(conditions: i64) -> impl Iterator<Item = Condition> {
@@ -407,8 +408,8 @@ fn certificate_changed(
 }
 
 fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
-    let kept = seen.endpoint.protocol.parse::<CloudStore>().is_ok();
-    let how = if kept { "kept in" } else { "served at" };
+    let is_cloud = seen.endpoint.protocol.parse::<CloudStore>().is_ok();
+    let how = if is_cloud { "kept in" } else { "served at" };
     let event = Event::CertificateFound(CertificateFound {
         found: EndpointCertificate { name: name_of(&seen.leaf).to_owned(), ..certificate(seen, watch) },
         detail: format!("{how} {}", written(&seen.endpoint)),
@@ -455,7 +456,7 @@ mod tests {
         }
     }
 
-    fn seen(told: Option<EndpointNotice>) -> SeenEndpoint {
+    fn seen(sent: Option<EndpointNotice>) -> SeenEndpoint {
         SeenEndpoint {
             row: 1,
             endpoint: EndpointKey {
@@ -465,7 +466,7 @@ mod tests {
                 server_name: "a.example".to_owned(),
                 address: String::new(),
             },
-            new: told.is_none(),
+            new: sent.is_none(),
             at_us: 10 * DAY_US,
             address: None,
             findings: "[]".to_owned(),
@@ -485,7 +486,7 @@ mod tests {
                 issued: false,
                 dismissed: false,
             },
-            told,
+            sent,
         }
     }
 
@@ -505,14 +506,14 @@ mod tests {
 
     fn news(seen: &SeenEndpoint) -> News {
         let watch = watch();
-        let run = NotifyingRun { watch: &watch, baseline: false, again: false };
+        let run = NotifyingRun { watch: &watch, baseline: false, owners_changed: false };
         endpoint_news(seen, run, &mut Budget::default())
     }
 
     #[test]
     fn replaced_certificate_still_in_use_is_reported_after_a_day() {
-        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
-        let mut one = seen(Some(told));
+        let sent = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let mut one = seen(Some(sent));
         one.leaf.managed = true;
         one.leaf.replaced_at_us = Some(9 * DAY_US);
         assert_eq!(topics(&news(&one)), []);
@@ -520,7 +521,7 @@ mod tests {
         let began = news(&one);
         assert_eq!(topics(&began), [("endpoint.trouble", Topic::Condition(Condition::Outdated))]);
         // The new version has been installed.
-        let mut over = seen(began.told);
+        let mut over = seen(began.sent);
         over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
         let over = topics(&news(&over));
         assert_eq!(over[0], ("endpoint.trouble_over", Topic::Condition(Condition::Outdated)));
@@ -533,11 +534,11 @@ mod tests {
 
     #[test]
     fn chain_that_expires_soon_or_before_its_leaf_is_reported() {
-        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let sent = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let ends = [("endpoint.trouble", Topic::Condition(Condition::ChainEnds))];
         // Today is day 10; the leaf expires on day 90. The days are expiry days of the issuer certificate.
         for (day, is_told) in [(9, false), (11, true), (89, true), (90, false), (4_000, false)] {
-            let mut one = seen(Some(told));
+            let mut one = seen(Some(sent));
             one.leaf.above = above(day * DAY_US);
             let news = news(&one);
             let expected = if is_told { &ends[..] } else { &[] };
@@ -545,7 +546,7 @@ mod tests {
             let Event::CertificateFound(found) = &news.found.as_ref().unwrap().event else { panic!() };
             assert_eq!(found.not_after_us, day.min(90) * DAY_US);
         }
-        let mut soon = seen(Some(told));
+        let mut soon = seen(Some(sent));
         soon.leaf.not_after_us = 20 * DAY_US;
         soon.leaf.above = above(39 * DAY_US);
         assert_eq!(topics(&news(&soon)), ends, "30 days or less are left of ten years");
@@ -555,8 +556,8 @@ mod tests {
 
     #[test]
     fn critical_findings_other_than_expiry_are_reported() {
-        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
-        let mut one = seen(Some(told));
+        let sent = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let mut one = seen(Some(sent));
         let with = |one: &mut SeenEndpoint, code: &str, severity: &str| {
             one.findings = format!(r#"[{{"code":"{code}","title":"t","severity":"{severity}"}}]"#);
             topics(&news(one))
@@ -586,13 +587,20 @@ mod tests {
 
     #[test]
     fn expiry_is_reported_again_after_ownership_rules_change() {
-        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
-        let (mut one, mut watch) = (seen(Some(told)), watch());
+        let sent = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let (mut one, mut watch) = (seen(Some(sent)), watch());
         let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
-            let again = changed_since(changed_us, watch);
-            let news =
-                endpoint_news(one, NotifyingRun { watch, baseline: false, again }, &mut Budget::default());
-            assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
+            let owners_changed = changed_since(changed_us, watch);
+            let news = endpoint_news(
+                one,
+                NotifyingRun { watch, baseline: false, owners_changed },
+                &mut Budget::default(),
+            );
+            assert_eq!(
+                (news.events.len(), news.sent, news.unmonitored),
+                (0, None, None),
+                "nothing else is new"
+            );
             news.found.is_some()
         };
         let mut ended = |outcome: WatchOutcome, began_at_us: i64| {
@@ -611,14 +619,14 @@ mod tests {
             "it told of nothing"
         );
         one.leaf.dismissed = true;
-        one.told = Some(EndpointNotice { expiry: false, ..told });
+        one.sent = Some(EndpointNotice { expiry: false, ..sent });
         assert!(!found(&one, &ended(WatchOutcome::Finished, 0), changed_us), "nobody wants to hear of it");
     }
 
     #[test]
     fn changed_issuer_is_a_chain_change_and_quiet_for_own_certificates() {
-        let told = EndpointNotice { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
-        let one = seen(Some(told));
+        let sent = EndpointNotice { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
+        let one = seen(Some(sent));
         let quiet = |news: &News| match &news.events[0].event {
             Event::EndpointCertificateChanged(body) => body.quiet,
             other => panic!("{other:?}"),
@@ -627,9 +635,9 @@ mod tests {
         let changed = news(&one);
         assert_eq!(topics(&changed), chain);
         assert!(!quiet(&changed));
-        assert_eq!(changed.left, Some(6));
+        assert_eq!(changed.unmonitored, Some(6));
         assert!(changed.found.is_some());
-        let mut ours = seen(Some(told));
+        let mut ours = seen(Some(sent));
         ours.leaf.issued = true;
         assert!(quiet(&news(&ours)));
         let mut other_above =
@@ -647,16 +655,16 @@ mod tests {
             r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
                 .to_owned();
         let watch = watch();
-        let run = NotifyingRun { watch: &watch, baseline: true, again: false };
-        let told: Vec<i64> = (0..NOTICES_MAX + 3)
-            .map(|_| endpoint_news(&one, run, &mut budget).told.unwrap().conditions)
+        let run = NotifyingRun { watch: &watch, baseline: true, owners_changed: false };
+        let sent: Vec<i64> = (0..NOTICES_MAX + 3)
+            .map(|_| endpoint_news(&one, run, &mut budget).sent.unwrap().conditions)
             .collect();
         let both = bit(Condition::Weak) | bit(Condition::Mismatch);
-        assert!(told[..NOTICES_MAX].iter().all(|conditions| *conditions == both));
+        assert!(sent[..NOTICES_MAX].iter().all(|conditions| *conditions == both));
         assert!(
-            told[NOTICES_MAX..].iter().all(|conditions| *conditions == 0),
+            sent[NOTICES_MAX..].iter().all(|conditions| *conditions == 0),
             "not told, so still to be told"
         );
-        assert_eq!(budget.untold, 6);
+        assert_eq!(budget.omitted, 6);
     }
 }

@@ -53,7 +53,7 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<Findings, RunInterruption> {
         let store = &self.0.store;
-        tables::WatchParts::of(store).cut(row.id, scan, parts).await?;
+        tables::WatchParts::of(store).split_run(row.id, scan, parts).await?;
         loop {
             let now_us = self.0.clock.now_us();
             let until_us = now_us.saturating_add(in_us(LEASE));
@@ -121,7 +121,8 @@ impl Watches {
     ) -> Result<Findings, RunInterruption> {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec)
             .map_err(|error| RunInterruption::Failed(chain(&error)))?;
-        let endpoints = self.0.kit.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
+        let endpoints =
+            self.0.environment.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
         self.scan_range(part.scan, &spec, Some(range(endpoints, part)), part.claims > 1, stop).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clouds::{LIST_LIMIT, Listed};
 use events::{Event, WatchCounts, WatchRun};
 use futures_util::FutureExt;
-use scan::{Known, Observation, Run};
+use scan::{KnownEndpoints, Observation, Run};
 use serde_json::json;
 use store::{NewEvent, ScanState, StoreError, emit, new_event};
 use telemetry::chain;
@@ -47,15 +47,15 @@ impl Watches {
     ) {
         let name = row.settings.name.clone();
         let scan = row.run.as_ref().and_then(|run| run.scan);
-        let looked = match scan {
+        let scan_result = match scan {
             Some(scan) => Ok((scan, true)),
-            None => self.fill(held).await.map(|scan| (scan, false)),
+            None => self.assign_scan(held).await.map(|scan| (scan, false)),
         };
-        let (scan, looked) = match looked {
+        let (scan, scan_result) = match scan_result {
             Ok((scan, again)) => (Some(scan), self.scan_remaining(scan, again, &row, &node, &stop).await),
             Err(find_unfinished_scan) => (None, Err(find_unfinished_scan)),
         };
-        let ended = match looked {
+        let ended = match scan_result {
             Ok(counts) => self.end(held, scan, Ok(counts)).await,
             Err(RunInterruption::Cancelled) => self.abandon_without_watch(held, scan).await,
             Err(RunInterruption::Failed(why)) => {
@@ -90,7 +90,7 @@ impl Watches {
     }
 
     /// Assigns a new scan to the run; fails if another node has the run.
-    async fn fill(&self, held: RunClaim) -> Result<Uuid, RunInterruption> {
+    async fn assign_scan(&self, held: RunClaim) -> Result<Uuid, RunInterruption> {
         let scan = Uuid::now_v7();
         let RunClaim { id, node, claims } = held;
         let filled =
@@ -107,16 +107,16 @@ impl Watches {
         node: &Node,
         stop: &CancellationToken,
     ) -> Result<WatchCounts, RunInterruption> {
-        let (store, kit) = (&self.0.store, &self.0.kit);
+        let (store, environment) = (&self.0.store, &self.0.environment);
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec)
             .map_err(|error| RunInterruption::Failed(chain(&error)))?;
-        store::Scans::of(store).begin(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
+        store::Scans::of(store).begin(scan, self.0.clock.now_us(), &environment.asked(&spec)).await?;
         if again {
             store::Scans::of(store).resume(scan).await?;
         }
-        let endpoints = kit.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
+        let endpoints = environment.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
         let parts = parts_of(endpoints, self.0.options.part_endpoints);
-        let looks = async {
+        let scanning = async {
             match parts {
                 1 => self.scan_range(scan, &spec, None, again, stop).await,
                 _ => self.scan_parts(scan, row, parts, node, stop).await,
@@ -125,14 +125,14 @@ impl Watches {
         let (mut budget, ended) = (Budget::default(), stop.child_token());
         let seen = async {
             let _ends_notices = ended.clone().drop_guard();
-            tokio::try_join!(looks, self.list_clouds(scan, &spec, stop))
+            tokio::try_join!(scanning, self.list_clouds(scan, &spec, stop))
         };
         let (seen, ()) = tokio::join!(seen, self.notify_during_run(scan, row, &mut budget, &ended));
         let (mut findings, (kept, not_listed)) = seen?;
         for (severity, count) in kept {
             *findings.entry(severity).or_insert(0) += count;
         }
-        let untold = self.tell(scan, row, not_listed.count == 0, budget, stop).await?;
+        let untold = self.put_notices(scan, row, not_listed.count == 0, budget, stop).await?;
         if stop.is_cancelled() {
             return Err(RunInterruption::Cancelled);
         }
@@ -177,13 +177,13 @@ impl Watches {
         again: bool,
         stop: &CancellationToken,
     ) -> Result<Findings, RunInterruption> {
-        let (kit, mut known) = (&self.0.kit, Known::default());
+        let (environment, mut known) = (&self.0.environment, KnownEndpoints::default());
         if again {
             known.observed = observed(&self.0.store, scan).await?;
         }
-        let targets = kit.targets(spec).map_err(RunInterruption::Failed)?;
+        let targets = environment.targets(spec).map_err(RunInterruption::Failed)?;
         let (skip, take) = range.unwrap_or((0, usize::MAX));
-        let scanner = kit.scanner(spec).map_err(RunInterruption::Failed)?;
+        let scanner = environment.scanner(spec).map_err(RunInterruption::Failed)?;
         let looking = stop.child_token();
         let _ended = looking.clone().drop_guard();
         // All targets were validated when the watch was created, so there are no refusals.
@@ -205,7 +205,7 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<(Findings, IncompleteSources), RunInterruption> {
         let store = &self.0.store;
-        let clouds = self.0.kit.clouds(spec, store).await.map_err(RunInterruption::Failed)?;
+        let clouds = self.0.environment.clouds(spec, store).await.map_err(RunInterruption::Failed)?;
         let Some(Clouds { sources, observer }) = clouds else { return Ok(Default::default()) };
         let states = source_states(store, &sources).await?;
         let listing = stop.child_token();
@@ -239,13 +239,13 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Result<Findings, RunInterruption> {
         let (store, options) = (self.0.store.clone(), &self.0.options);
-        let mut recording = Recording::start(store, scan, options.patience, options.samples.as_ref());
+        let mut recording = Recording::start(store, scan, options.retry_timeout, options.samples.as_ref());
         let mut findings = Findings::new();
         while let Some(observation) = observations.recv().await {
             if let Some(severity) = observation.severity() {
                 *findings.entry(severity.name().to_owned()).or_insert(0) += 1;
             }
-            let detail = self.0.kit.detail(&observation);
+            let detail = self.0.environment.detail(&observation);
             if !recording.record(&observation, detail, stop.cancelled()).await {
                 probing.cancel();
                 break;

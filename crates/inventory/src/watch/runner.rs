@@ -132,17 +132,17 @@ impl Runner {
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
         let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
         if !runs.is_empty() {
-            let kept = tables::Watches::of(store).renew(self.node.id, &runs, until_us).await?;
+            let renewed = tables::Watches::of(store).renew(self.node.id, &runs, until_us).await?;
             for (held, stop) in self.held.values() {
-                if !kept.contains(&held.id) {
+                if !renewed.contains(&held.id) {
                     stop.cancel();
                 }
             }
         }
         let parts = self.node.parts.rows();
         if !parts.is_empty() {
-            let kept = tables::WatchParts::of(store).renew(self.node.id, &parts, until_us).await?;
-            self.node.parts.keep(&parts, &kept);
+            let renewed = tables::WatchParts::of(store).renew(self.node.id, &parts, until_us).await?;
+            self.node.parts.keep(&parts, &renewed);
         }
         Ok(())
     }

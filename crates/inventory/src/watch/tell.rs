@@ -19,15 +19,15 @@ use super::news::{
 use super::spans;
 use crate::ownership::{Candidate, Rules};
 use crate::tables;
-use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, delete_notices, tell, unserved};
+use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, delete_notices, put_notices, unserved};
 use crate::tables::watches::WatchRow;
 
 /// Maximum endpoints whose notices are sent in one transaction.
 const PAGE: usize = 500;
 /// Interval of notices during a run.
-const TELL_EVERY: Duration = Duration::from_secs(20);
+const NOTIFY_EVERY: Duration = Duration::from_secs(20);
 /// Pause after a pass, as a multiple of the pass's duration. Notices about a million endpoints then use a tenth of a core.
-const PASS_SHARE: u32 = 9;
+const PAUSE_FACTOR: u32 = 9;
 
 /// A pass over the endpoints that sends notices.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -50,21 +50,21 @@ impl Watches {
         budget: &mut Budget,
         ended: &CancellationToken,
     ) {
-        let mut pause = TELL_EVERY;
-        while ended.run_until_cancelled(self.0.kit.between_notices(pause)).await.is_some() {
+        let mut pause = NOTIFY_EVERY;
+        while ended.run_until_cancelled(self.0.environment.between_notices(pause)).await.is_some() {
             let began = tokio::time::Instant::now();
             if let Err(error) = self.notify_seen(scan, row, Pass::Meanwhile, budget, ended).await {
                 tracing::debug!(%scan, error = &error as &dyn std::error::Error, "results of a watch run could not be \
                  reported yet; retrying");
             }
-            pause = TELL_EVERY.max(began.elapsed() * PASS_SHARE);
+            pause = NOTIFY_EVERY.max(began.elapsed() * PAUSE_FACTOR);
         }
     }
 
     /// Sends notices about the results of `scan`. If the scan is complete (`whole`), also sends notices about endpoints that
     /// `row` no longer scans. Returns the number of omitted notices. Stops between two pages if requested; the node that
     /// continues the run also continues the notices.
-    pub(super) async fn tell(
+    pub(super) async fn put_notices(
         &self,
         scan: Uuid,
         row: &WatchRow,
@@ -76,7 +76,7 @@ impl Watches {
         if whole && !stop.is_cancelled() {
             self.notify_unseen(row, Some(scan)).await?;
         }
-        Ok(budget.untold)
+        Ok(budget.omitted)
     }
 
     async fn notify_seen(
@@ -90,17 +90,17 @@ impl Watches {
         budget.begin_pass();
         let (store, mut after) = (&self.0.store, 0);
         // Read before the rules, so that a concurrent change causes repeated notices rather than missing ones.
-        let again =
+        let owners_changed =
             pass == Pass::Last && changed_since(tables::Ownership::of(store).changed_us().await?, row);
         let rules = Rules::read(store).await?;
-        let run = NotifyingRun { watch: row, baseline: row.last.is_none(), again };
+        let run = NotifyingRun { watch: row, baseline: row.last.is_none(), owners_changed };
         while !stop.is_cancelled() {
             let seen = tables::EndpointNotices::of(store)
                 .seen_endpoints(scan, after, self.0.clock.now_us(), PAGE)
                 .await?;
             let Some(last) = seen.last() else { break };
             after = last.row;
-            let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
+            let (mut events, mut sent, mut unmonitored) = (Vec::new(), Vec::new(), BTreeSet::new());
             let (mut scheduled, mut all_found) = (HashSet::new(), Vec::new());
             let mut all: Vec<News> =
                 seen.iter().map(|endpoint| endpoint_news(endpoint, run, budget)).collect();
@@ -111,11 +111,11 @@ impl Watches {
                 let found = news.found.filter(|found| scheduled.insert(found.subject.clone()));
                 events.extend(found.clone().map(NewEvent::from));
                 all_found.extend(found);
-                told.extend(news.told.map(|told| (endpoint.row, told)));
-                left.extend(news.left);
+                sent.extend(news.sent.map(|sent| (endpoint.row, sent)));
+                unmonitored.extend(news.unmonitored);
             }
-            if !(told.is_empty() && events.is_empty()) {
-                self.write_notices(row.id, events, told, Vec::new(), left).await?;
+            if !(sent.is_empty() && events.is_empty()) {
+                self.write_notices(row.id, events, sent, Vec::new(), unmonitored).await?;
                 spans::certificates_found(scan, &row.settings.name, &all_found);
             }
         }
@@ -138,14 +138,14 @@ impl Watches {
                 .await?;
             let Some(last) = silent.last() else { return Ok(()) };
             after = last.row;
-            let (mut events, mut told) = (Vec::new(), Vec::new());
-            for endpoint in silent.iter().filter(|endpoint| !is_silent(&endpoint.told)) {
+            let (mut events, mut sent) = (Vec::new(), Vec::new());
+            for endpoint in silent.iter().filter(|endpoint| !is_silent(&endpoint.sent)) {
                 let Some(news) = news_of_silent(endpoint, row, budget) else { continue };
                 events.extend(news.events.into_iter().map(NewEvent::from));
-                told.extend(news.told.map(|told| (endpoint.row, told)));
+                sent.extend(news.sent.map(|sent| (endpoint.row, sent)));
             }
-            if !told.is_empty() {
-                self.write_notices(row.id, events, told, Vec::new(), BTreeSet::new()).await?;
+            if !sent.is_empty() {
+                self.write_notices(row.id, events, sent, Vec::new(), BTreeSet::new()).await?;
             }
         }
         Ok(())
@@ -164,14 +164,14 @@ impl Watches {
         }
         let mut leaves = BTreeSet::new();
         if rules.uses_names() {
-            let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.has_notices());
-            leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
+            let sent = seen.iter().zip(news.iter()).filter(|(_, news)| news.has_notices());
+            leaves.extend(sent.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
         let names = tables::Ownership::of(&self.0.store).names(leaves.into_iter().collect()).await?;
-        let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.has_notices()).collect();
-        let kept = told.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
+        let sent: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.has_notices()).collect();
+        let kept = sent.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
         let tags = rules.tags(&self.0.store, kept.collect()).await?;
-        for ((endpoint, news), tags) in told.into_iter().zip(tags) {
+        for ((endpoint, news), tags) in sent.into_iter().zip(tags) {
             let names = names.get(&endpoint.leaf.sha256).map_or(&[][..], Vec::as_slice);
             let place = Candidate { tags, ..place_of(endpoint, watch, names) };
             let Some(assign) = rules.of(&place) else { continue };
@@ -192,16 +192,16 @@ impl Watches {
                 .await?;
             let Some(last) = unseen.last() else { return Ok(()) };
             after = last.row;
-            let (mut events, mut left) = (Vec::new(), BTreeSet::new());
+            let (mut events, mut unmonitored) = (Vec::new(), BTreeSet::new());
             for endpoint in &unseen {
                 let at_us = self.0.clock.now_us();
-                for condition in conditions_in(endpoint.told.conditions) {
+                for condition in conditions_in(endpoint.sent.conditions) {
                     events.push(condition_ended(&endpoint.endpoint, condition, at_us).into());
                 }
-                left.extend(endpoint.told.expiry.then_some(endpoint.told.leaf));
+                unmonitored.extend(endpoint.sent.expiry.then_some(endpoint.sent.leaf));
             }
-            let gone = unseen.iter().map(|endpoint| endpoint.row).collect();
-            self.write_notices(row.id, events, Vec::new(), gone, left).await?;
+            let removed = unseen.iter().map(|endpoint| endpoint.row).collect();
+            self.write_notices(row.id, events, Vec::new(), removed, unmonitored).await?;
         }
     }
 
@@ -209,22 +209,22 @@ impl Watches {
         &self,
         watch: Uuid,
         events: Vec<NewEvent>,
-        told: Vec<(i64, EndpointNotice)>,
-        gone: Vec<i64>,
-        left: BTreeSet<i64>,
+        sent: Vec<(i64, EndpointNotice)>,
+        removed: Vec<i64>,
+        unmonitored: BTreeSet<i64>,
     ) -> Result<(), StoreError> {
         let (at_us, mut events) = (self.0.clock.now_us(), events);
         let write = self.0.store.write("watch_tell", move |tx| {
             async move {
                 // A run may continue briefly after its watch was deleted: its notices are dropped.
-                if tables::watches::watch(tx, watch).await?.is_none() && gone.is_empty() {
+                if tables::watches::watch(tx, watch).await?.is_none() && removed.is_empty() {
                     return Ok(());
                 }
-                tell(tx, watch, &told).await?;
-                delete_notices(tx, gone).await?;
-                let unserved = unserved(tx, left.into_iter().collect()).await?;
-                let gone = Event::CertificateUnserved(CertificateUnserved {});
-                events.extend(unserved.into_iter().map(|leaf| new_event(at_us, found(&leaf), &gone)));
+                put_notices(tx, watch, &sent).await?;
+                delete_notices(tx, removed).await?;
+                let unserved = unserved(tx, unmonitored.into_iter().collect()).await?;
+                let removed = Event::CertificateUnserved(CertificateUnserved {});
+                events.extend(unserved.into_iter().map(|leaf| new_event(at_us, found(&leaf), &removed)));
                 emit(tx, events).await
             }
             .boxed()

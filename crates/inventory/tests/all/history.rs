@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use inventory::history::{CallTarget, History, Series, SeriesStatus, Verdict};
 use inventory::tables::history::{FOLDED, HistoryKey, HistoryRow};
-use store::{Clock, OutboxPlace, Store};
+use store::{Clock, OutboxPosition, Store};
 use testbed::Database;
 
 /// 2026-11-21, µs.
@@ -50,7 +50,7 @@ impl World {
             node.samples().store(&self.store).await.unwrap();
             self.clock.advance(HOUR - SLOT);
             node.judge_measurements().await.unwrap();
-            node.tell().await.unwrap();
+            node.send_drift_events().await.unwrap();
         }
         node.tidy().await.unwrap();
     }
@@ -59,7 +59,7 @@ impl World {
     /// database of the cluster. Other tests have open transactions.
     async fn told(&self, wanted: &[&str]) {
         loop {
-            let all = self.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
+            let all = self.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
             let told: Vec<String> =
                 all.into_iter().map(|event| format!("{} {}", event.kind, event.subject)).collect();
             if told.len() >= wanted.len() {
@@ -110,7 +110,7 @@ async fn slow_scans_are_reported_once_until_they_recover(world: World) {
     for node in [&other, &third] {
         node.judge_measurements().await.unwrap();
     }
-    let (a, b) = tokio::join!(other.tell(), third.tell());
+    let (a, b) = tokio::join!(other.send_drift_events(), third.send_drift_events());
     a.and(b).unwrap();
     assert_eq!(of(&other, DURATION), of(&node, DURATION));
     world.told(&[SLOW]).await;
@@ -137,13 +137,17 @@ async fn drift_detected_by_several_nodes_is_reported_once(world: World) {
         node.judge_measurements().await.unwrap();
         assert_eq!(of(node, "provider.errors/aws").judgement.verdict, Verdict::Drifting);
     }
-    let (a, b, c) = tokio::join!(nodes[0].tell(), nodes[1].tell(), nodes[2].tell());
+    let (a, b, c) = tokio::join!(
+        nodes[0].send_drift_events(),
+        nodes[1].send_drift_events(),
+        nodes[2].send_drift_events()
+    );
     a.and(b).and(c).unwrap();
     world.told(&[ERRORS]).await;
     // No more calls are made. After a day there are no measurements to judge.
     world.clock.advance(25 * HOUR);
     nodes[1].judge_measurements().await.unwrap();
-    nodes[1].tell().await.unwrap();
+    nodes[1].send_drift_events().await.unwrap();
     world.told(&[ERRORS, ERRORS_OVER]).await;
 }
 

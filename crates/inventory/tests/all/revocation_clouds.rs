@@ -63,14 +63,14 @@ async fn cloud_certificates_are_checked_for_revocation() {
     let source: Arc<dyn CloudSource> =
         Arc::new(Safe("aws/1".into(), vec![kept(SERIAL), kept(&[2]), alone, Vec::new()]));
     let trusted = || {
-        let mut trusted = Trusted::nobody();
+        let mut trusted = Trusted::trusting_none();
         trusted.add_bytes(x509::pem::encode("CERTIFICATE", &place.issuer.der).as_bytes());
         trusted
     };
     let asked = || with_checker(&place.checker);
     for (options, trusted, words) in [
         // Anyone who stored the certificates chose their URLs. Nothing is fetched for untrusted chains.
-        (asked(), Trusted::nobody(), ["unknown", "unknown", "unknown", ""]),
+        (asked(), Trusted::trusting_none(), ["unknown", "unknown", "unknown", ""]),
         (asked(), trusted(), ["revoked", "good", "good", ""]),
         (options(), trusted(), ["", "", "", ""]),
     ] {

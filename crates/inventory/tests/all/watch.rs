@@ -13,13 +13,13 @@ use inventory::tables::watches::{WatchOutcome, WatchRow, WatchSettings};
 use inventory::watch::{Clouds, NewWatch, ScanEnvironment, WatchError, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
-use store::testing::HeldWrites;
+use store::testing::WriteLock;
 use store::{Clock, ScanState, Store, StoreOptions};
 use testbed::Database;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::limits::{options, patient};
+use crate::limits::{long_timeout_options, options};
 use crate::watch_clouds::Shelf;
 
 /// 2026-11-21, µs.
@@ -52,11 +52,11 @@ pub(crate) struct Gates {
 
 impl FleetKit {
     fn options(&self) -> ScanOptions {
-        if self.is_patient { patient() } else { options() }
+        if self.is_patient { long_timeout_options() } else { options() }
     }
 
     fn trusted(&self) -> Trusted {
-        let mut trusted = Trusted::nobody();
+        let mut trusted = Trusted::trusting_none();
         trusted.add_bytes(&self.roots);
         trusted
     }
@@ -218,8 +218,8 @@ impl World {
     }
 
     /// Holds back writes to a table until the result is dropped.
-    pub(crate) fn hold_writes(&self, table: &str) -> HeldWrites {
-        self.database.hold_writes(table)
+    pub(crate) fn lock_writes(&self, table: &str) -> WriteLock {
+        self.database.lock_writes(table)
     }
 
     pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
@@ -503,7 +503,7 @@ async fn run_that_fails_to_start_is_reported_and_rescheduled() {
     assert_eq!((last.outcome, row.times.next_run_at_us), (WatchOutcome::Failed, NOW + HOUR_US));
     assert!(last.error.as_deref().is_some_and(|error| error.contains("more than")), "{:?}", last.error);
     assert_eq!(world.scans().await[0].state, ScanState::Interrupted);
-    let told = world.store.outbox_after(store::OutboxPlace::default(), PAGE as i64).await.unwrap();
+    let told = world.store.outbox_after(store::OutboxPosition::default(), PAGE as i64).await.unwrap();
     assert_eq!(told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["watch.failed"]);
     world.fleet.stop().await;
 }

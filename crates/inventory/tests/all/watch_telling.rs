@@ -7,7 +7,7 @@ use inventory::ownership::{Assignment, Conditions, NewRule, Ownership, TagKeys};
 use inventory::tables::watches::WatchOutcome;
 use inventory::watch::{NewWatch, Runner, WatchOptions, Watches};
 use serde_json::Value;
-use store::{OutboxPlace, OutboxRow};
+use store::{OutboxPosition, OutboxRow};
 use testbed::{until, until_async};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ pub(crate) struct Listener {
     pub(crate) world: World,
     pub(crate) node: Watches,
     runner: Runner,
-    place: OutboxPlace,
+    place: OutboxPosition,
 }
 
 /// A set of `subject condition`.
@@ -31,7 +31,7 @@ impl Listener {
     pub(crate) async fn new(world: World) -> Self {
         let node = world.node().await;
         let runner = node.runner();
-        Self { world, node, runner, place: OutboxPlace::default() }
+        Self { world, node, runner, place: OutboxPosition::default() }
     }
 
     /// Runs a watch that is due and returns the events of the run.
@@ -61,13 +61,13 @@ impl Listener {
 
     /// Returns the problems that are expected from the fleet's own description of its endpoints.
     fn expected(&self) -> Events {
-        let mut said = Events::new();
+        let mut condition_events = Events::new();
         for truth in self.world.fleet.truth() {
             for condition in truth.findings.iter().filter_map(|code| condition(code)) {
-                said.insert(format!("endpoint/{} {condition}", truth.target));
+                condition_events.insert(format!("endpoint/{} {condition}", truth.target));
             }
         }
-        said
+        condition_events
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn body(event: &OutboxRow) -> Value {
     serde_json::from_str(&event.body).unwrap()
 }
 
-fn said(events: &[OutboxRow], kind: &str) -> Events {
+fn condition_events(events: &[OutboxRow], kind: &str) -> Events {
     let of_kind = events.iter().filter(|event| event.kind == kind);
     let all: Vec<String> = of_kind
         .map(|event| format!("{} {}", event.subject, body(event)["condition"].as_str().unwrap()))
@@ -122,11 +122,11 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     let mut listener = Listener::new(world).await;
     let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
     let first = listener.run(row.id).await;
-    let told = said(&first, "endpoint.trouble");
+    let reported = condition_events(&first, "endpoint.trouble");
     let expected = listener.expected();
-    let differ: Vec<_> = told.symmetric_difference(&expected).collect();
+    let differ: Vec<_> = reported.symmetric_difference(&expected).collect();
     assert!(differ.is_empty(), "told or expected alone: {differ:?}");
-    assert!(told.len() > 5, "{told:?}");
+    assert!(reported.len() > 5, "{reported:?}");
     assert!(!kinds(&first).contains(&"endpoint.certificate_changed"), "what is there at first is not new");
     let found = first.iter().filter(|event| event.kind == "certificate.found").count();
     assert!(found > 10, "{found}");
@@ -134,7 +134,7 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
 
     // First one endpoint is removed from the watch, then the watch itself.
-    let mut gone: Vec<String> = told
+    let mut gone: Vec<String> = reported
         .iter()
         .filter_map(|one| one.strip_prefix("endpoint/")?.split(' ').next().map(str::to_owned))
         .collect();
@@ -145,14 +145,14 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     listener.node.update(&read, &fewer, "user:a").await.unwrap();
     let events = listener.run(row.id).await;
     let of_gone: Events =
-        told.iter().filter(|one| one.starts_with(&format!("endpoint/{gone} "))).cloned().collect();
-    assert_eq!(said(&events, "endpoint.trouble_over"), of_gone);
-    assert_eq!(said(&events, "endpoint.trouble"), Events::new());
+        reported.iter().filter(|one| one.starts_with(&format!("endpoint/{gone} "))).cloned().collect();
+    assert_eq!(condition_events(&events, "endpoint.trouble_over"), of_gone);
+    assert_eq!(condition_events(&events, "endpoint.trouble"), Events::new());
 
     let read = listener.world.row(row.id).await;
     listener.node.delete(&read, "user:a").await.unwrap();
     let events = listener.news("watch.removed").await;
-    assert_eq!(said(&events, "endpoint.trouble_over"), &told - &of_gone);
+    assert_eq!(condition_events(&events, "endpoint.trouble_over"), &reported - &of_gone);
     assert!(
         inventory::tables::EndpointNotices::of(&listener.world.store)
             .unseen_endpoints(row.id, None, 0, 10)
@@ -177,7 +177,7 @@ async fn a_renewal_is_expected_and_another_endpoint_is_new(world: World) {
     let late = new.spec.targets.pop().unwrap();
     let row = listener.node.create(&new, "user:a").await.unwrap();
     let first = listener.run(row.id).await;
-    assert_eq!(said(&first, "endpoint.trouble"), Events::new());
+    assert_eq!(condition_events(&first, "endpoint.trouble"), Events::new());
 
     let truth = listener.world.fleet.truth().into_iter().find(|truth| truth.target != late).unwrap();
     let now = listener.world.fleet.replace_certificate(&truth.host).unwrap();
@@ -210,7 +210,7 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     let mut listener = Listener::new(world).await;
     let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
     let first = listener.run(row.id).await;
-    assert_eq!(said(&first, "endpoint.trouble"), Events::new());
+    assert_eq!(condition_events(&first, "endpoint.trouble"), Events::new());
     // Names are no longer resolved, so no endpoint answers.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = listener.world.node_with(closed, WatchOptions::default()).await;
@@ -218,12 +218,12 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     let events = listener.run(row.id).await;
     let targets = listener.world.targets.iter();
     let silent: Events = targets.map(|target| format!("endpoint/{target} silent")).collect();
-    assert_eq!(said(&events, "endpoint.trouble"), silent);
+    assert_eq!(condition_events(&events, "endpoint.trouble"), silent);
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "it is told once");
     listener.runner = here;
     let events = listener.run(row.id).await;
-    assert_eq!(said(&events, "endpoint.trouble_over"), silent);
-    assert_eq!(said(&events, "endpoint.trouble"), Events::new());
+    assert_eq!(condition_events(&events, "endpoint.trouble_over"), silent);
+    assert_eq!(condition_events(&events, "endpoint.trouble"), Events::new());
     listener.world.fleet.stop().await;
 }
 
@@ -240,7 +240,7 @@ async fn a_pass_under_way_at_the_end_of_a_run_is_not_repeated_by_the_last_pass()
         world.scans().await.iter().any(|scan| scan.observations == ENDPOINTS as u64)
     })
     .await;
-    let held = world.hold_writes("endpoints_told");
+    let held = world.lock_writes("endpoints_told");
     let before = world.store.statements_sent();
     gates.notices.add_permits(1);
     // The pass reads the rules and the endpoints, then it waits for the lock.
@@ -293,25 +293,27 @@ async fn what_is_told_says_whose_it_is(world: World) {
     };
     let (troubles, found) = (of(&first, "endpoint.trouble"), of(&first, "certificate.found"));
     assert!(troubles.len() > 5 && found.len() > 10, "{} {}", troubles.len(), found.len());
-    for told in troubles.iter().chain(&found) {
-        let says = (&told["team"], &told["owner"], &told["environment"], &told["tags"]["from"]);
+    for reported in troubles.iter().chain(&found) {
+        let says =
+            (&reported["team"], &reported["owner"], &reported["environment"], &reported["tags"]["from"]);
         let [rest, ann, lab] = ["rest", "ann", "lab"].map(Value::from);
-        assert_eq!(says, (&rest, &ann, &lab, &rest), "{told}");
+        assert_eq!(says, (&rest, &ann, &lab, &rest), "{reported}");
     }
 
     // A rule for one certificate: the expiry events of certificates are reported again with their owner, and nothing else.
-    let mut names = found.iter().filter_map(|told| told["certificate_name"].as_str());
+    let mut names = found.iter().filter_map(|reported| reported["certificate_name"].as_str());
     let name = names.find(|name| !name.contains('=')).unwrap().to_owned();
     let one = Conditions { name: Some(name.clone()), ..Conditions::default() };
     rules.create(&owned("one", 1, one), "user:a").await.unwrap();
     let events = listener.run(row.id).await;
     let again = of(&events, "certificate.found");
     assert_eq!((again.len(), events.len()), (found.len(), found.len() + 1), "and the run's end");
-    for told in &again {
-        let wanted = if told["certificate_name"] == name.as_str() { &["one"][..] } else { &["one", "rest"] };
-        assert!(wanted.contains(&told["team"].as_str().unwrap()), "{told}");
+    for reported in &again {
+        let wanted =
+            if reported["certificate_name"] == name.as_str() { &["one"][..] } else { &["one", "rest"] };
+        assert!(wanted.contains(&reported["team"].as_str().unwrap()), "{reported}");
     }
-    assert!(again.iter().any(|told| told["team"] == "rest"));
+    assert!(again.iter().any(|reported| reported["team"] == "rest"));
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
     listener.world.fleet.stop().await;
 }

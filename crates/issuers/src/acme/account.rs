@@ -71,15 +71,15 @@ impl Accounts {
     pub(super) async fn forget(&self, config: &AcmeConfig) -> Result<(), IssuerError> {
         let mut known = self.known.lock().await;
         *known = None;
-        if let Some(kept) = self.kept(config).await? {
+        if let Some(stored_account) = self.stored_account(config).await? {
             tables::ExternalIssuers::of(&self.store)
-                .set_account(self.identity.id, IssuerAccount { url: None, ..kept })
+                .set_account(self.identity.id, IssuerAccount { url: None, ..stored_account })
                 .await?;
         }
         Ok(())
     }
 
-    async fn kept(&self, config: &AcmeConfig) -> Result<Option<IssuerAccount>, IssuerError> {
+    async fn stored_account(&self, config: &AcmeConfig) -> Result<Option<IssuerAccount>, IssuerError> {
         let row = tables::ExternalIssuers::of(&self.store).get(self.identity.id).await?;
         let row = row.ok_or_else(|| IssuerError::misconfigured("this issuer has been removed"))?;
         Ok(row.account.filter(|account| account.directory == config.directory))
@@ -91,13 +91,13 @@ impl Accounts {
         config: &AcmeConfig,
         deadline: Instant,
     ) -> Result<Account, IssuerError> {
-        let kept = match self.kept(config).await? {
-            Some(kept) => kept,
+        let stored_account = match self.stored_account(config).await? {
+            Some(stored_account) => stored_account,
             None => self.new_key(config).await?,
         };
-        let key = self.keystore.signer(kept.key).await.map_err(key_failed)?;
+        let key = self.keystore.signer(stored_account.key).await.map_err(key_failed)?;
         let key = JwsKey::new(key).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
-        if let Some(url) = kept.url {
+        if let Some(url) = stored_account.url {
             return Ok(Account { key, url });
         }
         let directory = client.directory(deadline).await?;
@@ -106,8 +106,8 @@ impl Accounts {
         let url = reply.header("location").map(str::to_owned);
         let url =
             url.ok_or_else(|| IssuerError::unavailable("the server created an account without a URL"))?;
-        let made = IssuerAccount { url: Some(url.clone()), ..kept };
-        tables::ExternalIssuers::of(&self.store).set_account(self.identity.id, made).await?;
+        let registered = IssuerAccount { url: Some(url.clone()), ..stored_account };
+        tables::ExternalIssuers::of(&self.store).set_account(self.identity.id, registered).await?;
         tracing::info!(issuer = %self.identity.name, account = %url, "ACME account ready");
         Ok(Account { key, url })
     }

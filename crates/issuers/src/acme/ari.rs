@@ -42,13 +42,13 @@ struct SuggestedWindow {
 pub(super) fn window(reply: &Reply, now: UnixTime) -> Option<Window> {
     let info: RenewalInfo = serde_json::from_slice(&reply.body).ok()?;
     let (start, end) = (info.suggested_window.start.as_second(), info.suggested_window.end.as_second());
-    let asked = reply
+    let requested = reply
         .retry_after(now)
         .map_or(RETRY_DEFAULT, |wait| u32::try_from(wait.as_secs()).unwrap_or(RETRY_MAX));
     let window = Window {
         start: UnixTime(start),
         end: UnixTime(end),
-        retry_after_seconds: asked.clamp(RETRY_MIN, RETRY_MAX),
+        retry_after_seconds: requested.clamp(RETRY_MIN, RETRY_MAX),
         explanation: info.explanation_url.filter(|url| url.len() <= URL_MAX && url.starts_with("http")),
     };
     (start < end).then_some(window)

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::account::Account;
 use super::client::Client;
 use super::wire::{Authorization, AuthorizationStatus, Challenge};
-use super::{Pace, wait};
+use super::{PollInterval, wait};
 use crate::config::{AcmeConfig, ChallengeKind};
 use crate::dns01::{Solver, TxtRecord};
 use crate::error::IssuerError;
@@ -158,13 +158,14 @@ impl Prover<'_> {
         {
             return Err(failed.error);
         }
-        let mut pace = Pace::default();
+        let mut poll_interval = PollInterval::default();
         loop {
             let (authorization, retry_after) = self.authorization(&proof.authorization).await?;
             match authorization.status {
                 AuthorizationStatus::Valid => return Ok(()),
                 AuthorizationStatus::Pending => {
-                    wait(pace.next(retry_after), self.deadline, "the server validates the names").await?;
+                    wait(poll_interval.next(retry_after), self.deadline, "the server validates the names")
+                        .await?;
                 }
                 _ => return Err(unproven(&authorization)),
             }

@@ -35,13 +35,13 @@ use crate::responder::Responders;
 pub(crate) use ari::certificate_id;
 
 /// Timeout of a request outside an order.
-const QUESTION_LIMIT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// First wait between polls, unless the server requests another.
-const PACE_FIRST: Duration = Duration::from_millis(250);
+const POLL_INTERVAL_FIRST: Duration = Duration::from_millis(250);
 /// Maximum wait between polls.
-const PACE_MAX: Duration = Duration::from_secs(10);
+const POLL_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// Maximum Retry-After that is honored during an order.
-const PACE_ASKED_MAX: Duration = Duration::from_secs(60);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Acme {
@@ -85,7 +85,7 @@ impl Acme {
         reason: Reason,
         key: Option<JwsKey>,
     ) -> Result<(), IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let url = self.client.directory(deadline).await?.revoke_cert.clone();
         let payload = json!({ "certificate": base64url(&certificate.der), "reason": reason.code() });
         let answer = match &key {
@@ -103,7 +103,7 @@ impl Acme {
     }
 
     async fn window(&self, certificate: &Certificate) -> Result<Option<Window>, IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let directory = self.client.directory(deadline).await?;
         let Some((base, id)) = directory.renewal_info.as_ref().zip(certificate_id(certificate)) else {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Acme {
     }
 
     async fn check_service(&self) -> Result<String, IssuerError> {
-        let deadline = Instant::now() + QUESTION_LIMIT;
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
         let directory = self.client.directory(deadline).await?;
         let account = self.accounts.get(&self.client, &self.config, deadline).await?;
         // Checks whether the server still knows the account, without changing it (RFC 8555 section 7.3).
@@ -177,20 +177,20 @@ impl Issuer for Acme {
 
 /// Polling intervals that increase.
 #[derive(Debug)]
-struct Pace(Duration);
+struct PollInterval(Duration);
 
-impl Default for Pace {
+impl Default for PollInterval {
     fn default() -> Self {
-        Self(PACE_FIRST)
+        Self(POLL_INTERVAL_FIRST)
     }
 }
 
-impl Pace {
+impl PollInterval {
     /// Returns the next wait: the server's request, up to a maximum, or twice the last wait.
-    fn next(&mut self, asked: Option<Duration>) -> Duration {
+    fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let own = self.0;
-        self.0 = (own * 2).min(PACE_MAX);
-        asked.map_or(own, |asked| asked.clamp(PACE_FIRST, PACE_ASKED_MAX))
+        self.0 = (own * 2).min(POLL_INTERVAL_MAX);
+        retry_after.map_or(own, |retry_after| retry_after.clamp(POLL_INTERVAL_FIRST, RETRY_AFTER_MAX))
     }
 }
 

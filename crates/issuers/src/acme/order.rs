@@ -12,7 +12,7 @@ use super::account::Account;
 use super::challenge::Prover;
 use super::client::Failure;
 use super::wire::{OrderObject, OrderStatus, Problem, identifier};
-use super::{Acme, Pace, certificate_id, wait};
+use super::{Acme, PollInterval, certificate_id, wait};
 use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::jose::base64url;
@@ -149,7 +149,7 @@ impl Acme {
         known: KnownOrder,
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let KnownOrder { url, mut object } = known;
-        let mut pace = Pace::default();
+        let mut poll_interval = PollInterval::default();
         let mut asked = None;
         let mut proven = false;
         loop {
@@ -173,7 +173,7 @@ impl Acme {
                     proven = true;
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {
-                    wait(pace.next(asked), order.deadline, "the server processes the order").await?;
+                    wait(poll_interval.next(asked), order.deadline, "the server processes the order").await?;
                 }
                 OrderStatus::Ready => {
                     let finalize = self.finalize(account, order, &object);
@@ -183,7 +183,8 @@ impl Acme {
                             continue;
                         }
                         None => {
-                            wait(pace.next(None), order.deadline, "the server accepts the request").await?;
+                            wait(poll_interval.next(None), order.deadline, "the server accepts the request")
+                                .await?;
                         }
                     }
                 }

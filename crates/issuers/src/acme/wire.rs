@@ -115,7 +115,7 @@ pub(super) struct Subproblem {
 }
 
 /// Maximum number of subproblems in an error text. A hundred names can fail in one order.
-const SUBPROBLEMS_TOLD_MAX: usize = 5;
+const SUBPROBLEMS_SHOWN_MAX: usize = 5;
 
 impl Problem {
     /// Parses the problem document of a response, or builds one from the status.
@@ -137,7 +137,7 @@ impl Problem {
             "" | "about:blank" => self.detail.clone(),
             code => format!("{} ({code})", self.detail),
         };
-        for sub in self.subproblems.iter().take(SUBPROBLEMS_TOLD_MAX) {
+        for sub in self.subproblems.iter().take(SUBPROBLEMS_SHOWN_MAX) {
             let name = sub.identifier.as_ref().map_or("", |identifier| identifier.value.as_str());
             text.push_str(&format!("; {name}: {}", sub.detail));
         }

@@ -66,7 +66,7 @@ impl Wrapper for Program {
         async move { Ok(self.run("wrap", key).await?.to_vec()) }.boxed()
     }
 
-    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+    fn unwrap_key<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
         self.run("unwrap", wrapped).boxed()
     }
 }

@@ -67,7 +67,7 @@ impl Transit {
         Ok(Self { config, http })
     }
 
-    async fn ask(&self, what: &str, body: &serde_json::Value) -> Result<Data, String> {
+    async fn send_request(&self, what: &str, body: &serde_json::Value) -> Result<Data, String> {
         let TransitConfig { url, mount, key, .. } = &self.config;
         let url = format!("{}/v1/{mount}/{what}/{key}", url.trim_end_matches('/'));
         let mut request = Request::post_json(&url, body)
@@ -89,14 +89,14 @@ impl Transit {
 
     async fn encrypt(&self, key: &[u8]) -> Result<Vec<u8>, String> {
         let plaintext = Zeroizing::new(STANDARD.encode(key));
-        let data = self.ask("encrypt", &json!({ "plaintext": *plaintext })).await?;
+        let data = self.send_request("encrypt", &json!({ "plaintext": *plaintext })).await?;
         Ok(data.ciphertext.ok_or("encrypt returned no ciphertext")?.into_bytes())
     }
 
     async fn decrypt(&self, wrapped: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
         let ciphertext =
             std::str::from_utf8(wrapped).map_err(|_| "the wrapped key is not Vault ciphertext")?;
-        let data = self.ask("decrypt", &json!({ "ciphertext": ciphertext })).await?;
+        let data = self.send_request("decrypt", &json!({ "ciphertext": ciphertext })).await?;
         let plaintext = data.plaintext.ok_or("decrypt returned no plaintext")?;
         let key = STANDARD.decode(plaintext.expose()).map_err(|_| "decrypt did not return base64")?;
         Ok(Zeroizing::new(key))
@@ -112,7 +112,7 @@ impl Wrapper for Transit {
         self.encrypt(key).boxed()
     }
 
-    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+    fn unwrap_key<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
         self.decrypt(wrapped).boxed()
     }
 }

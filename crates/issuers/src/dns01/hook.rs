@@ -25,7 +25,7 @@ impl Program {
         seconds: Option<u32>,
     ) -> Result<Self, IssuerError> {
         let limit = seconds.map(|seconds| Duration::from_secs(seconds.into()));
-        Ok(Self(programs.get(name)?.within(limit)))
+        Ok(Self(programs.get(name)?.with_timeout(limit)))
     }
 
     async fn run(&self, action: &str, record: &TxtRecord, deadline: Instant) -> Result<(), PublishError> {

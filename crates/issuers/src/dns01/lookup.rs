@@ -13,7 +13,7 @@ use outbound::resolve::{self, Families, Recursion, Resolver};
 use super::publisher::{PublishError, TxtRecord};
 
 /// Timeout of one DNS packet.
-const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of aliases to follow.
 const ALIASES_MAX: usize = 8;
 /// Maximum number of authoritative servers to query. Zones have up to a dozen.
@@ -94,7 +94,7 @@ impl Dns {
         });
         let mut servers = Vec::new();
         for name in names.take(SERVERS_MAX) {
-            let limit = ANSWER_LIMIT.min(deadline.saturating_duration_since(Instant::now()));
+            let limit = RESPONSE_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
             match self.resolver.resolve(&name, Families::usable(), limit).await {
                 // The zone's owner controls the addresses of its name servers.
                 Ok(found) => {
@@ -170,7 +170,7 @@ async fn ask(
     let mut owner = Name::from_ascii(name).map_err(|error| failed(&format_args!("{name}: {error}")))?;
     owner.set_fqdn(true);
     let deadline = Deadline::at(deadline.into());
-    let answer = resolve::ask(server, &owner, kind, recursion, ANSWER_LIMIT, deadline).await;
+    let answer = resolve::ask(server, &owner, kind, recursion, RESPONSE_TIMEOUT, deadline).await;
     let answer = answer.map_err(|error| failed(&error))?;
     match answer.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(answer),
@@ -184,7 +184,7 @@ pub(super) async fn exchange(
     message: &[u8],
     deadline: Instant,
 ) -> Result<Vec<u8>, PublishError> {
-    resolve::exchange(server, message, ANSWER_LIMIT, Deadline::at(deadline.into()))
+    resolve::exchange(server, message, RESPONSE_TIMEOUT, Deadline::at(deadline.into()))
         .await
         .map_err(|error| PublishError(format!("name server {server}: {error}")))
 }

@@ -118,8 +118,8 @@ impl Solver {
                 tracing::warn!(name = %record.name, %error, "a dns-01 record could not be removed");
             }
         }
-        let mut gone = results.into_iter().map(|result| result.is_ok());
-        placed.retain(|_| !gone.next().unwrap_or(false));
+        let mut removed = results.into_iter().map(|result| result.is_ok());
+        placed.retain(|_| !removed.next().unwrap_or(false));
     }
 
     async fn wait(&self, records: &[TxtRecord], deadline: Instant) -> Result<(), IssuerError> {
@@ -127,17 +127,22 @@ impl Solver {
         if !propagation.check {
             return Ok(());
         }
-        let patience = Instant::now() + Duration::from_secs(propagation.wait_seconds.into());
-        let until = deadline.min(patience);
+        let wait_end = Instant::now() + Duration::from_secs(propagation.wait_seconds.into());
+        let until = deadline.min(wait_end);
         let pause = Duration::from_millis(propagation.interval_ms.clamp(50, 60_000).into());
         for record in records {
-            self.seen(record, until, pause).await?;
+            self.wait_until_visible(record, until, pause).await?;
         }
         Ok(())
     }
 
     /// Waits until every authoritative server has the record.
-    async fn seen(&self, record: &TxtRecord, until: Instant, pause: Duration) -> Result<(), IssuerError> {
+    async fn wait_until_visible(
+        &self,
+        record: &TxtRecord,
+        until: Instant,
+        pause: Duration,
+    ) -> Result<(), IssuerError> {
         let unproven = |reason: String| IssuerError::Unproven { name: record.name.clone(), reason };
         let propagation = &self.0.propagation;
         let servers = match propagation.servers.as_slice() {
@@ -155,9 +160,9 @@ impl Solver {
                 .iter()
                 .map(|server| self.0.dns.has_txt_record(*server, record, until).boxed())
                 .collect();
-            let has: Vec<bool> = stream::iter(asking).buffered(CHANGES_AT_ONCE).collect().await;
-            let mut has = has.into_iter();
-            missing.retain(|_| !has.next().unwrap_or(false));
+            let visible: Vec<bool> = stream::iter(asking).buffered(CHANGES_AT_ONCE).collect().await;
+            let mut visible = visible.into_iter();
+            missing.retain(|_| !visible.next().unwrap_or(false));
             if missing.is_empty() {
                 return Ok(());
             }

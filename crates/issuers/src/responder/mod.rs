@@ -25,7 +25,7 @@ use http01::Http01Responses;
 pub use alpn::{ACME_TLS, TlsAlpnResponses};
 
 /// Maximum wait for an address in use before the order fails and is retried.
-const BIND_PATIENCE: Duration = Duration::from_secs(5);
+const BIND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts to bind the address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 const BIND_RETRY: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ impl Responders {
 
 /// Binds the address. Waits if it is in use: another server on this machine may have a pending challenge.
 async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
-    let until = Instant::now() + BIND_PATIENCE;
+    let until = Instant::now() + BIND_TIMEOUT;
     loop {
         let error = match inbound::listen(address) {
             Ok(listener) => return Ok(listener),

@@ -306,8 +306,8 @@ impl ExternalIssuers<'_> {
         limit: usize,
     ) -> Result<Page<ConfiguredIssuer>, StoreError> {
         let key = key_or(after, "configured-issuers", &[Value::Text(String::new())])?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, ISSUERS, with_limit(key, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ISSUERS, with_limit(key, fetch_limit)).await?;
         page(rows, limit, "configured-issuers", |row| {
             let issuer = issuer_row(row)?;
             let key = vec![issuer.name.as_str().into()];

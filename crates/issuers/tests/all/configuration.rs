@@ -86,7 +86,7 @@ async fn stored_secret_is_never_sent_to_another_destination() {
     let made = world.issuers.create(vault("http://127.0.0.1:1", token()), "x").await.unwrap();
     let moved = vault(&elsewhere.url(""), json!({"method": "token"}));
     let error = world.issuers.update(made.row.id, 1, moved.clone(), "user:operator").await.unwrap_err();
-    let ManageError::Rebound(rebound) = &error else { panic!("{error}") };
+    let ManageError::MissingSecrets(rebound) = &error else { panic!("{error}") };
     assert_eq!(rebound.secrets, ["/auth/token"]);
     assert!(
         error.to_string().contains("/url changed") && error.to_string().contains("/auth/token"),

@@ -137,11 +137,11 @@ async fn serve(
                 return Ok(());
             }
         }
-        let asked = RecordedRequest { method, path, headers, body: read[end..end + length].to_vec() };
+        let request = RecordedRequest { method, path, headers, body: read[end..end + length].to_vec() };
         read.drain(..end + length);
-        log.lock().push(asked.clone());
+        log.lock().push(request.clone());
         open.fetch_add(1, Ordering::SeqCst);
-        let Response { status, headers, body, pause } = answer(&asked);
+        let Response { status, headers, body, pause } = answer(&request);
         tokio::time::sleep(pause).await;
         open.fetch_sub(1, Ordering::SeqCst);
         let mut out = format!("HTTP/1.1 {status} Fake\r\ncontent-length: {}\r\n", body.len());
@@ -150,7 +150,7 @@ async fn serve(
         }
         out.push_str("\r\n");
         stream.write_all(out.as_bytes()).await?;
-        if asked.method != "HEAD" {
+        if request.method != "HEAD" {
             stream.write_all(&body).await?;
         }
         stream.flush().await?;

@@ -19,11 +19,11 @@ async fn service(well: &Arc<AtomicUsize>, pause: Duration) -> Fake {
     let now = x509::UnixTime(START_US / 1_000_000);
     let ca = TestCa::root("Service", now);
     let well = Arc::clone(well);
-    Fake::start(move |asked: &RecordedRequest| {
+    Fake::start(move |request: &RecordedRequest| {
         if well.load(Ordering::SeqCst) == 0 {
             return Response::new(500, "ill");
         }
-        let csr = asked.json()["csr"].as_str().unwrap().to_owned();
+        let csr = request.json()["csr"].as_str().unwrap().to_owned();
         let csr = x509::csr::CertificateRequest::from_pem_or_der(csr.as_bytes()).unwrap();
         let pem = x509::pem::encode("CERTIFICATE", &ca.sign(&Leaf::of(&csr.der, now)));
         Response::json(200, &json!({ "chain": format!("{pem}{}", ca.pem()) })).after(pause)

@@ -21,20 +21,22 @@ fn config(fake: &Fake) -> Value {
 }
 
 /// Verifies the signature as the service does, implemented only from the documentation.
-fn is_signed(asked: &RecordedRequest) -> bool {
-    let Some((time, signature)) = asked.header("x-bulla-timestamp").zip(asked.header("x-bulla-signature"))
+fn is_signed(request: &RecordedRequest) -> bool {
+    let Some((time, signature)) =
+        request.header("x-bulla-timestamp").zip(request.header("x-bulla-signature"))
     else {
         return false;
     };
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-    let covered = [time.as_bytes(), b".", &asked.body].concat();
+    let covered = [time.as_bytes(), b".", &request.body].concat();
     let hex = signature.strip_prefix("v1=").unwrap();
-    let octets = data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap();
-    hmac::verify(&key, &covered, &octets).is_ok()
+    let bytes = data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap();
+    hmac::verify(&key, &covered, &bytes).is_ok()
 }
 
-fn chain_for(ca: &TestCa, asked: &RecordedRequest, now: UnixTime) -> Value {
-    let csr = CertificateRequest::from_pem_or_der(asked.json()["csr"].as_str().unwrap().as_bytes()).unwrap();
+fn chain_for(ca: &TestCa, request: &RecordedRequest, now: UnixTime) -> Value {
+    let csr =
+        CertificateRequest::from_pem_or_der(request.json()["csr"].as_str().unwrap().as_bytes()).unwrap();
     let leaf = x509::pem::encode("CERTIFICATE", &ca.sign(&Leaf::of(&csr.der, now)));
     json!({ "chain": format!("{leaf}{}", ca.pem()) })
 }
@@ -44,17 +46,17 @@ async fn signed_webhook_order_is_answered_immediately() {
     let world = World::new().await;
     let now = world.now();
     let ca = TestCa::root("Service", now);
-    let fake = Fake::start(move |asked| match asked.path.as_str() {
-        "/issue" if is_signed(asked) => Response::json(200, &chain_for(&ca, asked, now)),
-        "/revoke" if is_signed(asked) => Response::new(204, ""),
+    let fake = Fake::start(move |request| match request.path.as_str() {
+        "/issue" if is_signed(request) => Response::json(200, &chain_for(&ca, request, now)),
+        "/revoke" if is_signed(request) => Response::new(204, ""),
         _ => Response::new(401, "who are you?"),
     })
     .await;
     let issuer = world.add("service", config(&fake)).await;
     let delivered = issuer.issue(&order("job-7", &["a.example"])).await.unwrap();
-    let asked = &fake.seen()[0];
-    assert_eq!((asked.method.as_str(), asked.header("idempotency-key")), ("POST", Some("job-7")));
-    assert_eq!(asked.json()["names"], json!(["a.example"]));
+    let request = &fake.seen()[0];
+    assert_eq!((request.method.as_str(), request.header("idempotency-key")), ("POST", Some("job-7")));
+    assert_eq!(request.json()["names"], json!(["a.example"]));
     let leaf = Certificate::parse(&delivered.chain[0]).unwrap();
     issuer.revoke(&leaf, x509::crl::Reason::Superseded).await.unwrap();
     assert_eq!(fake.seen()[1].json()["reason"], json!("superseded"));
@@ -72,12 +74,12 @@ async fn pending_webhook_order_is_polled_and_resumed_after_a_crash() {
     let ca = TestCa::root("Service", now);
     let ready = Arc::new(AtomicUsize::new(0));
     let (polls, posted) = (Arc::clone(&ready), parking_lot::Mutex::new(None));
-    let fake = Fake::start(move |asked| match asked.method.as_str() {
+    let fake = Fake::start(move |request| match request.method.as_str() {
         "POST" => {
-            *posted.lock() = Some(chain_for(&ca, asked, now));
+            *posted.lock() = Some(chain_for(&ca, request, now));
             Response::new(202, "").header("location", "/orders/1").header("retry-after", "0")
         }
-        _ if !is_signed(asked) => Response::new(401, ""),
+        _ if !is_signed(request) => Response::new(401, ""),
         _ if polls.load(Ordering::SeqCst) == 0 => Response::new(202, "").header("retry-after", "0"),
         _ => Response::json(200, posted.lock().as_ref().unwrap()),
     })
@@ -90,9 +92,9 @@ async fn pending_webhook_order_is_polled_and_resumed_after_a_crash() {
     ready.store(1, Ordering::SeqCst);
     let again = world.again().get("service").await.unwrap();
     again.issue(&wish).await.unwrap();
-    let posts = fake.seen().iter().filter(|asked| asked.method == "POST").count();
+    let posts = fake.seen().iter().filter(|request| request.method == "POST").count();
     assert_eq!(posts, 1, "the order was not placed twice");
-    assert!(fake.seen().iter().filter(|asked| asked.path == "/orders/1").count() >= 2);
+    assert!(fake.seen().iter().filter(|request| request.path == "/orders/1").count() >= 2);
 }
 
 #[tokio::test]
@@ -151,9 +153,9 @@ async fn wrong_certificate_from_a_webhook_is_rejected_and_not_stored() {
     let ca = TestCa::root("Service", now);
     let honest = Arc::new(AtomicUsize::new(0));
     let state = Arc::clone(&honest);
-    let fake = Fake::start(move |asked| {
+    let fake = Fake::start(move |request| {
         if state.load(Ordering::SeqCst) == 1 {
-            return Response::json(200, &chain_for(&ca, asked, now));
+            return Response::json(200, &chain_for(&ca, request, now));
         }
         let mut leaf = Leaf::of(&order("x", &["a.example"]).csr_der, now);
         leaf.names.push(x509::GeneralName::Dns("evil.example".to_owned()));

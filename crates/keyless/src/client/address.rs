@@ -33,14 +33,14 @@ impl FromStr for Server {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(none()) } else { Ok(Self::Unix(path.into())) };
         }
-        let place = text.strip_prefix("tls:").ok_or_else(none)?;
-        let place = place.strip_prefix("//").unwrap_or(place);
-        let (host, port) = match place.rsplit_once(':') {
+        let host_port = text.strip_prefix("tls:").ok_or_else(none)?;
+        let host_port = host_port.strip_prefix("//").unwrap_or(host_port);
+        let (host, port) = match host_port.rsplit_once(':') {
             // A bare IPv6 address contains colons but no port.
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 (host, port.parse().map_err(|_| none())?)
             }
-            _ => (place, PORT),
+            _ => (host_port, PORT),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() || port == 0 {

@@ -15,13 +15,13 @@ use crate::backoff::spread;
 use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, MAJOR, MessageItems, opcode};
 
 /// Maximum capacity of a write buffer that is reused.
-const KEEP: usize = 256 << 10;
+const BUFFER_CAPACITY_MAX: usize = 256 << 10;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Connects a channel, and reconnects after failures, until `stopping` is cancelled.
-pub(super) async fn keep(channel: Arc<Channel>, stopping: CancellationToken) {
+pub(super) async fn maintain(channel: Arc<Channel>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-client");
     tokio::select! {
         () = stopping.cancelled() => {}
@@ -109,7 +109,7 @@ async fn write(channel: &Channel, mut writer: impl AsyncWrite + Unpin) -> io::Er
             return error;
         }
         buffer.clear();
-        if buffer.capacity() > KEEP {
+        if buffer.capacity() > BUFFER_CAPACITY_MAX {
             buffer = Vec::new();
         }
     }
@@ -140,7 +140,7 @@ async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Erro
             };
             let answer = match (items.opcode, items.payload) {
                 (opcode::SUCCESS | opcode::PONG, payload) => Ok(payload.to_vec()),
-                (opcode::ERROR, [octet]) => Err(ErrorCode::of(*octet).unwrap_or(ErrorCode::Internal)),
+                (opcode::ERROR, [byte]) => Err(ErrorCode::of(*byte).unwrap_or(ErrorCode::Internal)),
                 (other, _) => return io::Error::other(format!("unexpected opcode {other:#04x} in a reply")),
             };
             channel.complete(header.id, answer);

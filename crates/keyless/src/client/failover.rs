@@ -60,7 +60,7 @@ impl Client {
         }
         let (tracker, stopping) = (TaskTracker::new(), CancellationToken::new());
         for channel in &channels {
-            tracker.spawn(connection::keep(Arc::clone(channel), stopping.clone()));
+            tracker.spawn(connection::maintain(Arc::clone(channel), stopping.clone()));
         }
         tracker.close();
         Ok(Self(Shared::new(ClientState { channels, budget: Budget::default(), metrics, tracker, stopping })))

@@ -43,24 +43,24 @@ pub enum ClientError {
 
 /// Deadline and trace of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct CallOptions {
     /// Deadline of the request. After the deadline the call fails, and work that has not begun is dropped.
     pub deadline: Instant,
     /// Trace that the request belongs to.
     pub trace: Option<TraceParent>,
 }
 
-impl Terms {
+impl CallOptions {
     /// Creates the terms of a request with a deadline and no trace.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
         Self { deadline, trace: None }
     }
 
-    /// Creates the terms of a request with a deadline `patience` from now, and no trace.
+    /// Creates the terms of a request with a deadline `timeout` from now, and no trace.
     #[must_use]
-    pub fn within(patience: Duration) -> Self {
-        Self::until(Instant::now() + patience)
+    pub fn within(timeout: Duration) -> Self {
+        Self::until(Instant::now() + timeout)
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
@@ -168,8 +168,8 @@ impl Client {
     /// # Errors
     /// See the protocol's definition.
     #[crate::boxed]
-    pub async fn sign(&self, request: SignRequest, terms: Terms) -> Result<Vec<u8>, Status> {
-        let reply = self.inner.clone().sign(terms.request(request)).await.map_err(described)?;
+    pub async fn sign(&self, request: SignRequest, call_options: CallOptions) -> Result<Vec<u8>, Status> {
+        let reply = self.inner.clone().sign(call_options.request(request)).await.map_err(grpc_status)?;
         signature(reply.into_inner())
     }
 
@@ -181,28 +181,28 @@ impl Client {
     pub async fn sign_batch(
         &self,
         requests: Vec<SignRequest>,
-        terms: Terms,
+        call_options: CallOptions,
     ) -> Result<Vec<Result<Vec<u8>, Status>>, Status> {
         let batch = proto::SignBatchRequest { requests };
-        let reply = self.inner.clone().sign_batch(terms.request(batch)).await.map_err(described)?;
+        let reply = self.inner.clone().sign_batch(call_options.request(batch)).await.map_err(grpc_status)?;
         Ok(reply.into_inner().replies.into_iter().map(signature).collect())
     }
 
     /// Requests signatures on a stream; replies come in any order. Each request has its own deadline (`timeout_ms`); the deadline
-    /// of `terms` is not used.
+    /// of `call_options` is not used.
     ///
     /// # Errors
     /// The stream cannot be opened.
     pub async fn sign_stream(
         &self,
         requests: impl Stream<Item = SignRequest> + Send + 'static,
-        terms: Terms,
+        call_options: CallOptions,
     ) -> Result<Streaming<SignReply>, Status> {
         let mut inner = self.inner.clone();
-        let begun = inner.sign_stream(terms.stream(requests));
-        let begun = tokio::time::timeout_at(terms.deadline.into(), begun).await;
+        let begun = inner.sign_stream(call_options.stream(requests));
+        let begun = tokio::time::timeout_at(call_options.deadline.into(), begun).await;
         let begun = begun.map_err(|_| Status::deadline_exceeded("timeout while opening the stream"))?;
-        Ok(begun.map_err(described)?.into_inner())
+        Ok(begun.map_err(grpc_status)?.into_inner())
     }
 
     /// Returns a page of the keys that this client may use.
@@ -213,9 +213,9 @@ impl Client {
     pub async fn list_keys(
         &self,
         page: proto::ListKeysRequest,
-        terms: Terms,
+        call_options: CallOptions,
     ) -> Result<proto::ListKeysReply, Status> {
-        Ok(self.inner.clone().list_keys(terms.request(page)).await.map_err(described)?.into_inner())
+        Ok(self.inner.clone().list_keys(call_options.request(page)).await.map_err(grpc_status)?.into_inner())
     }
 
     /// Checks that the service responds.
@@ -223,8 +223,8 @@ impl Client {
     /// # Errors
     /// See the protocol's definition.
     #[crate::boxed]
-    pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
-        self.ping_with_wanted_nodes(proto::PingRequest::default(), terms).await?;
+    pub async fn ping(&self, call_options: CallOptions) -> Result<(), Status> {
+        self.ping_with_wanted_nodes(proto::PingRequest::default(), call_options).await?;
         Ok(())
     }
 
@@ -233,9 +233,9 @@ impl Client {
     pub(crate) async fn ping_with_wanted_nodes(
         &self,
         request: proto::PingRequest,
-        terms: Terms,
+        call_options: CallOptions,
     ) -> Result<proto::PingReply, Status> {
-        Ok(self.inner.clone().ping(terms.request(request)).await.map_err(described)?.into_inner())
+        Ok(self.inner.clone().ping(call_options.request(request)).await.map_err(grpc_status)?.into_inner())
     }
 
     /// Seals a session ticket.
@@ -243,9 +243,9 @@ impl Client {
     /// # Errors
     /// See the protocol's definition.
     #[crate::boxed]
-    pub async fn seal(&self, clear: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
-        let request = terms.request(proto::SealRequest { clear });
-        Ok(self.inner.clone().seal(request).await.map_err(described)?.into_inner().sealed)
+    pub async fn seal(&self, clear: Vec<u8>, call_options: CallOptions) -> Result<Vec<u8>, Status> {
+        let request = call_options.request(proto::SealRequest { clear });
+        Ok(self.inner.clone().seal(request).await.map_err(grpc_status)?.into_inner().sealed)
     }
 
     /// Opens sealed data.
@@ -253,9 +253,9 @@ impl Client {
     /// # Errors
     /// See the protocol's definition.
     #[crate::boxed]
-    pub async fn unseal(&self, sealed: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
-        let request = terms.request(proto::UnsealRequest { sealed });
-        Ok(self.inner.clone().unseal(request).await.map_err(described)?.into_inner().clear)
+    pub async fn unseal(&self, sealed: Vec<u8>, call_options: CallOptions) -> Result<Vec<u8>, Status> {
+        let request = call_options.request(proto::UnsealRequest { sealed });
+        Ok(self.inner.clone().unseal(request).await.map_err(grpc_status)?.into_inner().clear)
     }
 }
 
@@ -266,7 +266,7 @@ fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
 }
 
 /// Maps client-side failures to gRPC codes: a passed deadline to `DeadlineExceeded`, and a lost connection to `Unavailable`.
-fn described(status: Status) -> Status {
+fn grpc_status(status: Status) -> Status {
     if has_source::<TimeoutExpired>(&status) {
         return Status::deadline_exceeded("deadline exceeded in the client");
     }

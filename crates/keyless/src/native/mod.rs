@@ -8,7 +8,7 @@ use std::time::Duration;
 use keys::{Hash, Scheme};
 use tonic::Code;
 
-pub use client::{Client, ClientError, Terms, signature};
+pub use client::{CallOptions, Client, ClientError, signature};
 pub use telemetry::spans::{TRACEPARENT, TraceParent};
 
 /// Messages, client and server, generated from the protocol's definition. The generated code is checked in, so that a build needs
@@ -21,14 +21,14 @@ pub mod proto {
 /// Returns the signature scheme of a protobuf value; `None` if it is unspecified.
 #[must_use]
 pub fn scheme_of(scheme: proto::Scheme) -> Option<Scheme> {
-    SCHEMES.iter().find(|(named, _)| *named == scheme).map(|(_, scheme)| *scheme)
+    SCHEMES.iter().find(|(proto_scheme, _)| *proto_scheme == scheme).map(|(_, scheme)| *scheme)
 }
 
 /// Returns the protobuf value of a signature scheme.
 #[must_use]
-pub fn named(scheme: Scheme) -> proto::Scheme {
+pub fn proto_scheme(scheme: Scheme) -> proto::Scheme {
     let found = SCHEMES.iter().find(|(_, known)| *known == scheme);
-    found.map_or(proto::Scheme::Unspecified, |(named, _)| *named)
+    found.map_or(proto::Scheme::Unspecified, |(proto_scheme, _)| *proto_scheme)
 }
 
 const SCHEMES: [(proto::Scheme, Scheme); 16] = [
@@ -99,11 +99,11 @@ mod tests {
     fn schemes_map_one_to_one_to_proto_schemes() {
         for number in 1..=16 {
             let name = proto::Scheme::try_from(number).unwrap();
-            assert_eq!(scheme_of(name).map(named), Some(name));
+            assert_eq!(scheme_of(name).map(proto_scheme), Some(name));
         }
         assert!(proto::Scheme::try_from(17).is_err());
         assert_eq!(scheme_of(proto::Scheme::Unspecified), None);
-        assert_eq!(named(Scheme::RsaPss(Hash::Sha1)), proto::Scheme::Unspecified);
+        assert_eq!(proto_scheme(Scheme::RsaPss(Hash::Sha1)), proto::Scheme::Unspecified);
     }
 
     #[test]

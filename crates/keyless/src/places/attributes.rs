@@ -151,10 +151,10 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), BadAttribute> {
     Ok(())
 }
 
-fn is_name_byte(octet: u8) -> bool {
-    octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'_' || octet == b'-'
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-'
 }
 
-fn is_value_byte(octet: u8) -> bool {
-    octet.is_ascii_alphanumeric() || octet == b'.' || octet == b'_' || octet == b'-'
+fn is_value_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'_' || byte == b'-'
 }

@@ -25,12 +25,12 @@ pub struct FormulaError {
     /// Column of the error in characters, from 1.
     pub column: usize,
     /// Description of the syntax error.
-    pub trouble: Trouble,
+    pub trouble: FormulaErrorKind,
 }
 
 /// Kind of an error in a formula.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Trouble {
+pub enum FormulaErrorKind {
     /// A condition was expected.
     #[error("expected `name: value`, `not` or `(`, found {0}")]
     NoCondition(Token),
@@ -111,18 +111,18 @@ impl Formula {
     /// [`FormulaError`]
     pub fn parse(text: &str) -> Result<Self, FormulaError> {
         if text.len() > TEXT_MAX {
-            return Err(FormulaError { column: 1, trouble: Trouble::TooLong });
+            return Err(FormulaError { column: 1, trouble: FormulaErrorKind::TooLong });
         }
         let mut parser = Parser { text, at: 0, atoms: 0 };
         let node = parser.or(0)?;
         parser.space();
         if parser.at < text.len() {
-            return Err(parser.error_here(Trouble::Stray(parser.found())));
+            return Err(parser.error_here(FormulaErrorKind::Stray(parser.found())));
         }
         let formula = Self(node);
         // Formatting adds spaces, and the normal form adds `not`s: the formatted text must parse again.
         if formula.to_string().len() > TEXT_MAX || formula.canonical().to_string().len() > TEXT_MAX {
-            return Err(FormulaError { column: 1, trouble: Trouble::TooLong });
+            return Err(FormulaError { column: 1, trouble: FormulaErrorKind::TooLong });
         }
         Ok(formula)
     }
@@ -294,7 +294,7 @@ impl<'a> Parser<'a> {
             return self.atom();
         }
         if depth == DEPTH_MAX {
-            return Err(self.error(opened, Trouble::TooDeep));
+            return Err(self.error(opened, FormulaErrorKind::TooDeep));
         }
         if is_not {
             return Ok(Node::Not(Box::new(self.unary(depth + 1)?)));
@@ -302,7 +302,7 @@ impl<'a> Parser<'a> {
         let node = self.or(depth + 1)?;
         self.space();
         if !self.take(')') {
-            let trouble = Trouble::Unclosed { opened: self.column(opened), found: self.found() };
+            let trouble = FormulaErrorKind::Unclosed { opened: self.column(opened), found: self.found() };
             return Err(self.error_here(trouble));
         }
         Ok(node)
@@ -312,17 +312,17 @@ impl<'a> Parser<'a> {
         let (name_at, name) = (self.at, self.word());
         if name.is_empty() || is_keyword(name) {
             self.at = name_at;
-            return Err(self.error_here(Trouble::NoCondition(self.found())));
+            return Err(self.error_here(FormulaErrorKind::NoCondition(self.found())));
         }
         self.at += name.len();
         self.space();
         if !self.take(':') {
-            return Err(self.error_here(Trouble::NoColon(name.to_owned())));
+            return Err(self.error_here(FormulaErrorKind::NoColon(name.to_owned())));
         }
         self.space();
         let (value_at, value) = (self.at, self.word());
         if value.is_empty() {
-            return Err(self.error_here(Trouble::NoValue(name.to_owned(), self.found())));
+            return Err(self.error_here(FormulaErrorKind::NoValue(name.to_owned(), self.found())));
         }
         self.at += value.len();
         check(name, value).map_err(|bad| {
@@ -331,7 +331,7 @@ impl<'a> Parser<'a> {
         })?;
         self.atoms += 1;
         if self.atoms > ATOMS_MAX {
-            return Err(self.error(name_at, Trouble::TooMany));
+            return Err(self.error(name_at, FormulaErrorKind::TooMany));
         }
         Ok(Node::Atom { name: name.to_owned(), value: value.to_owned() })
     }
@@ -377,11 +377,11 @@ impl<'a> Parser<'a> {
         self.text.get(..at).map_or(0, |before| before.chars().count()) + 1
     }
 
-    fn error(&self, at: usize, trouble: Trouble) -> FormulaError {
+    fn error(&self, at: usize, trouble: FormulaErrorKind) -> FormulaError {
         FormulaError { column: self.column(at), trouble }
     }
 
-    fn error_here(&self, trouble: Trouble) -> FormulaError {
+    fn error_here(&self, trouble: FormulaErrorKind) -> FormulaError {
         self.error(self.at, trouble)
     }
 }

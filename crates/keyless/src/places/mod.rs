@@ -13,5 +13,5 @@ mod statement;
 
 pub use attributes::{ATTRIBUTES_MAX, Attributes, BadAttribute, NAME_MAX, VALUE_MAX};
 pub use classes::AttributeClasses;
-pub use formula::{ATOMS_MAX, DEPTH_MAX, Formula, FormulaError, TEXT_MAX, Token, Trouble};
+pub use formula::{ATOMS_MAX, DEPTH_MAX, Formula, FormulaError, FormulaErrorKind, TEXT_MAX, Token};
 pub use statement::{PAYLOAD_MAX, SignedStatement, Statement, StatementError};

@@ -24,7 +24,7 @@ impl Draft {
     }
 
     /// Completes the record. Call it when the signature exists and is about to be sent.
-    pub(crate) fn made(self, tenant: Arc<Tenant>, client: Option<SpkiHash>) {
+    pub(crate) fn complete(self, tenant: Arc<Tenant>, client: Option<SpkiHash>) {
         let Self { slot, key, operation, input } = self;
         slot.fill(UnwrittenRecord { at: SystemTime::now(), tenant, client, key, operation, input });
     }

@@ -16,7 +16,8 @@ struct Figures(Recorder);
 /// Registers the metrics of a recorder with `metrics`.
 pub(crate) fn register(metrics: &Metrics, recorder: &Recorder) {
     let recorder = recorder.clone();
-    metrics.also(move |registry| registry.register_collector(Box::new(Figures(recorder.clone()))));
+    metrics
+        .add_registration(move |registry| registry.register_collector(Box::new(Figures(recorder.clone()))));
 }
 
 impl Collector for Figures {

@@ -74,7 +74,7 @@ impl Folder {
         let text = read_complete_lines(&path.join(OPEN))?;
         let folder = Self {
             path: path.to_owned(),
-            open: appended(&path.join(OPEN))?,
+            open: open_append(&path.join(OPEN))?,
             length: text.len() as u64,
             leaves: leaves(&text),
             number: last.as_ref().map_or(1, |head| head.segment + 1),
@@ -109,7 +109,7 @@ impl Folder {
         let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
         let heads = self.path.join(HEADS);
         let line = format!("{}\n", head.line());
-        let mut file = appended(&heads)?;
+        let mut file = open_append(&heads)?;
         let length = file.metadata().map_err(at(&heads))?.len();
         let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
         if let Err(error) = written {
@@ -119,7 +119,7 @@ impl Folder {
         (self.length, self.number, self.previous) = (0, head.segment + 1, head.hash());
         self.leaves.clear();
         finish(&self.path, head.segment)?;
-        self.open = appended(&self.path.join(OPEN))?;
+        self.open = open_append(&self.path.join(OPEN))?;
         if let Some(old) = head.segment.checked_sub(SEGMENTS_MAX) {
             let _ = fs::remove_file(segment(&self.path, old));
         }
@@ -143,21 +143,21 @@ fn read_complete_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(at(path)(error)),
     };
-    let whole = text.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     if whole < text.len() {
-        appended(path)?.set_len(whole as u64).map_err(at(path))?;
+        open_append(path)?.set_len(whole as u64).map_err(at(path))?;
         text.truncate(whole);
     }
     Ok(text)
 }
 
 /// Opens a file for appending; only its owner may read it.
-fn appended(path: &Path) -> Result<File, RecordsError> {
-    private(OpenOptions::new().create(true).append(true)).open(path).map_err(at(path))
+fn open_append(path: &Path) -> Result<File, RecordsError> {
+    owner_only(OpenOptions::new().create(true).append(true)).open(path).map_err(at(path))
 }
 
 /// Restricts new files to their owner.
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
@@ -170,7 +170,7 @@ fn segment(folder: &Path, number: u64) -> PathBuf {
 fn leaves(text: &[u8]) -> Vec<Hash> {
     let lines = text.strip_suffix(b"\n").unwrap_or(text);
     let is_empty = lines.is_empty();
-    lines.split(|octet| *octet == b'\n').filter(|_| !is_empty).map(merkle::leaf_hash).collect()
+    lines.split(|byte| *byte == b'\n').filter(|_| !is_empty).map(merkle::leaf_hash).collect()
 }
 
 /// Reads the heads, and checks that each follows the previous one.

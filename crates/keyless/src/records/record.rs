@@ -21,20 +21,20 @@ pub(super) enum Input {
 }
 
 impl Input {
-    pub(super) fn of(octets: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         let mut short = [0; INLINE_MAX];
-        match short.get_mut(..octets.len()) {
+        match short.get_mut(..bytes.len()) {
             Some(room) => {
-                room.copy_from_slice(octets);
-                Self::Short(short, octets.len() as u8)
+                room.copy_from_slice(bytes);
+                Self::Short(short, bytes.len() as u8)
             }
-            None => Self::Long(merkle::sha256(octets)),
+            None => Self::Long(merkle::sha256(bytes)),
         }
     }
 
     fn hash(&self) -> merkle::Hash {
         match self {
-            Self::Short(octets, length) => merkle::sha256(&octets[..usize::from(*length)]),
+            Self::Short(bytes, length) => merkle::sha256(&bytes[..usize::from(*length)]),
             Self::Long(hash) => *hash,
         }
     }

@@ -69,9 +69,9 @@ pub struct Recorder {
 
 struct Shared {
     options: RecordsOptions,
-    made: Mutex<Vec<UnwrittenRecord>>,
+    pending: Mutex<Vec<UnwrittenRecord>>,
     /// Slots in use: by signatures in progress, and by records that are not on disk.
-    taken: AtomicUsize,
+    slots_in_use: AtomicUsize,
     written: AtomicU64,
     failures: AtomicU64,
     lost: AtomicU64,
@@ -83,7 +83,7 @@ struct Disk {
     folder: Folder,
     opened: Option<Instant>,
     /// Lines that could not be written because of a disk error.
-    left: Vec<String>,
+    unwritten_lines: Vec<String>,
 }
 
 /// Slot in the queue of records. Dropping the slot without a record frees it.
@@ -101,12 +101,12 @@ impl Recorder {
         let opened = (folder.records() > 0).then(Instant::now);
         let shared = Shared {
             options,
-            made: Mutex::default(),
-            taken: AtomicUsize::new(0),
+            pending: Mutex::default(),
+            slots_in_use: AtomicUsize::new(0),
             written: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            disk: Mutex::new(Disk { folder, opened, left: Vec::new() }),
+            disk: Mutex::new(Disk { folder, opened, unwritten_lines: Vec::new() }),
             newest: Mutex::new(newest),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -118,10 +118,10 @@ impl Recorder {
     /// Too many records are not on disk: the signature must not be made.
     pub(crate) fn slot(&self) -> Result<Option<Slot>, Refusal> {
         let shared = &self.shared;
-        if shared.taken.fetch_add(1, Relaxed) < shared.options.waiting_max {
+        if shared.slots_in_use.fetch_add(1, Relaxed) < shared.options.waiting_max {
             return Ok(Some(Slot { shared: Some(Arc::clone(shared)) }));
         }
-        shared.taken.fetch_sub(1, Relaxed);
+        shared.slots_in_use.fetch_sub(1, Relaxed);
         match shared.options.when_full {
             WhenFull::Refuse => Err(Refusal::Records),
             WhenFull::Lose => {
@@ -152,7 +152,7 @@ impl Recorder {
     /// Returns the number of slots in use, and the total number of slots.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
-        (self.shared.taken.load(Relaxed), self.shared.options.waiting_max)
+        (self.shared.slots_in_use.load(Relaxed), self.shared.options.waiting_max)
     }
 
     /// Writes the pending records, and closes the segment when it is due. Blocks on the disk.
@@ -213,18 +213,18 @@ impl Shared {
     fn write(&self) -> Result<(), RecordsError> {
         // The lock keeps the order of the records.
         let mut disk = self.disk.lock();
-        let made = std::mem::take(&mut *self.made.lock());
-        disk.left.extend(made.iter().map(|made| {
+        let pending = std::mem::take(&mut *self.pending.lock());
+        disk.unwritten_lines.extend(pending.iter().map(|pending| {
             // Numbers and strings always serialize.
-            serde_json::to_string(&SignatureRecord::of(made)).unwrap_or_default()
+            serde_json::to_string(&SignatureRecord::of(pending)).unwrap_or_default()
         }));
-        drop(made);
-        let Disk { folder, opened, left } = &mut *disk;
-        if !left.is_empty() {
-            folder.append(left)?;
-            self.written.fetch_add(left.len() as u64, Relaxed);
-            self.taken.fetch_sub(left.len(), Relaxed);
-            left.clear();
+        drop(pending);
+        let Disk { folder, opened, unwritten_lines } = &mut *disk;
+        if !unwritten_lines.is_empty() {
+            folder.append(unwritten_lines)?;
+            self.written.fetch_add(unwritten_lines.len() as u64, Relaxed);
+            self.slots_in_use.fetch_sub(unwritten_lines.len(), Relaxed);
+            unwritten_lines.clear();
             opened.get_or_insert_with(Instant::now);
         }
         let is_old = opened.is_some_and(|opened| opened.elapsed() >= self.options.close_after);
@@ -256,9 +256,9 @@ impl Shared {
 }
 
 impl Slot {
-    pub(super) fn fill(mut self, made: UnwrittenRecord) {
+    pub(super) fn fill(mut self, pending: UnwrittenRecord) {
         if let Some(shared) = self.shared.take() {
-            shared.made.lock().push(made);
+            shared.pending.lock().push(pending);
         }
     }
 }
@@ -266,7 +266,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.take() {
-            shared.taken.fetch_sub(1, Relaxed);
+            shared.slots_in_use.fetch_sub(1, Relaxed);
         }
     }
 }

@@ -28,7 +28,7 @@ impl Sample {
     pub fn record(&self, input: &[u8]) {
         if let Ok(Some(slot)) = self.recorder.slot() {
             let draft = Draft::new(slot, Arc::clone(&self.key), "ecdsa-sha256", input);
-            draft.made(Arc::clone(&self.tenant), None);
+            draft.complete(Arc::clone(&self.tenant), None);
         }
     }
 }

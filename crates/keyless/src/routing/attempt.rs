@@ -29,8 +29,8 @@ pub(crate) struct RequestContext<'a> {
 impl RequestContext<'_> {
     /// Returns the message with the time left until the deadline.
     pub(super) fn peer_request(&self, message: SignRequest, margin: Duration) -> PeerRequest<'_> {
-        let patience = self.deadline.saturating_duration_since(Instant::now());
-        PeerRequest { message, tenant: self.tenant, most: self.most, patience, margin }
+        let time_left = self.deadline.saturating_duration_since(Instant::now());
+        PeerRequest { message, tenant: self.tenant, most: self.most, time_left, margin }
     }
 
     fn hop_started(&self, peer: &Peer, through: Option<&str>, why: &'static str) -> Option<HopNumber> {
@@ -79,7 +79,7 @@ impl Attempt {
         context: &RequestContext<'_>,
         why: &'static str,
     ) -> Self {
-        let patience = request.patience;
+        let time_left = request.time_left;
         let sent = match path {
             Path::Shortest => peer.send(request),
             Path::Direct => peer.send_direct(request),
@@ -88,7 +88,7 @@ impl Attempt {
         let hop = context.hop_started(&peer, relay.map(|relay| relay.name.as_str()), why);
         let relay = relay.map(|relay| relay.id);
         let reply = match sent {
-            Ok(pending) => pending.reply(patience).await,
+            Ok(pending) => pending.reply(time_left).await,
             Err(error) => {
                 peer.metrics.failed(&error);
                 Err(error)

@@ -114,20 +114,20 @@ impl Channel {
         mut request: SignRequest,
         tenant: &str,
     ) -> Result<(u64, oneshot::Receiver<Reply>), PeerError> {
-        let (sender, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let id = self.next.fetch_add(1, Relaxed);
         let mut pending = self.pending.lock();
-        let Some(way) = &pending.sender else { return Err(PeerError::Unsent) };
+        let Some(sender) = &pending.sender else { return Err(PeerError::Unsent) };
         if self.in_flight() >= NODE_MAX || pending.by_tenant.of(tenant) >= NODE_PER_TENANT_MAX {
             return Err(PeerError::Full);
         }
         request.id = id;
-        match way.try_send(request) {
+        match sender.try_send(request) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(PeerError::Full),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(PeerError::Unsent),
         }
-        pending.waiting.insert(id, sender);
+        pending.waiting.insert(id, reply);
         pending.by_tenant.add(tenant);
         self.in_flight.fetch_add(1, Relaxed);
         Ok((id, answer))
@@ -139,9 +139,9 @@ impl Channel {
         pending.by_tenant.remove(tenant);
         self.in_flight.fetch_sub(1, Relaxed);
         let is_under_way = pending.waiting.remove(&id).is_some();
-        if let Some(way) = pending.sender.as_ref().filter(|_| is_under_way) {
+        if let Some(sender) = pending.sender.as_ref().filter(|_| is_under_way) {
             // If the queue is full, the request continues at the node until its deadline.
-            let _ = way.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
+            let _ = sender.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
         }
     }
 }

@@ -17,14 +17,14 @@ use super::state::RouterState;
 use crate::backoff::spread;
 use crate::limits::NODE_MAX;
 use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignRequest, failure, sign_reply};
-use crate::native::{Client, Terms};
+use crate::native::{CallOptions, Client};
 use crate::node::NodeId;
 
 /// Capacity of the queue of outgoing messages: requests, and as many cancellations.
-const WAY_MAX: usize = 2 * NODE_MAX;
+const OUTGOING_MAX: usize = 2 * NODE_MAX;
 
 /// Keeps a node connected until `stop` is cancelled or the router is dropped.
-pub(super) async fn keep(
+pub(super) async fn maintain(
     peer: Arc<Peer>,
     inner: Weak<RouterState>,
     options: RouterOptions,
@@ -92,15 +92,15 @@ async fn connect(
     let member = peer.member();
     let client = Client::pinned(&member.address, &member.id.dns(), tls, member.tls_spki_sha256)
         .map_err(|error| Status::internal(error.to_string()))?;
-    let terms = Terms::within(options.connect_timeout);
+    let call_options = CallOptions::within(options.connect_timeout);
     // The first ping opens the connection, the second one measures it.
-    client.ping(terms).await?;
+    client.ping(call_options).await?;
     let began = Instant::now();
-    client.ping(terms).await?;
+    client.ping(call_options).await?;
     peer.measured(began.elapsed());
-    let (way, mut requests) = mpsc::channel(WAY_MAX);
+    let (way, mut requests) = mpsc::channel(OUTGOING_MAX);
     let requests = stream::poll_fn(move |context| requests.poll_recv(context));
-    let replies = client.sign_stream(requests, terms).await?;
+    let replies = client.sign_stream(requests, call_options).await?;
     Ok((client, way, replies))
 }
 
@@ -153,7 +153,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
         let began = Instant::now();
         let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };
         let (shares, reached) =
-            match client.ping_with_wanted_nodes(request, Terms::within(options.ping_timeout)).await {
+            match client.ping_with_wanted_nodes(request, CallOptions::within(options.ping_timeout)).await {
                 Ok(reply) => (reply.shares, reached(reply)),
                 Err(status)
                     if is_excused(&status, peer.replied_since(began), began.elapsed(), options, excused) =>

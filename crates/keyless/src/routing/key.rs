@@ -16,8 +16,8 @@ use super::options::TRIES_MAX;
 use super::peer::Peer;
 use super::router::Router;
 use crate::limits::NODE_PER_TENANT_MAX;
-use crate::native::named;
 use crate::native::proto::{SignRequest, sign_request};
+use crate::native::proto_scheme;
 use crate::wire::Ski;
 
 /// A key on other nodes, identified by its public key.
@@ -47,10 +47,11 @@ impl RoutedKey {
 
     /// Returns the 99th percentile of the reply time of the slowest eligible node; `None` until it is known for all of them. A
     /// timeout counts as a reply after the waited time, so that the value grows when nodes become slower.
-    pub(crate) fn usual(&self) -> Option<Duration> {
+    pub(crate) fn usual_duration(&self) -> Option<Duration> {
         let nearest = self.holders.nearest();
-        let usual: Option<Vec<Duration>> = nearest.iter().map(|peer| peer.usual()).collect();
-        usual?.into_iter().max()
+        let usual_duration: Option<Vec<Duration>> =
+            nearest.iter().map(|peer| peer.usual_duration()).collect();
+        usual_duration?.into_iter().max()
     }
 
     /// Routes a request to the nearest node. Retries on a second and third node if the first is down, late or overloaded. Hedges if
@@ -73,7 +74,7 @@ impl RoutedKey {
         let nearest = self.nearest(context.deadline).await?;
         let request = SignRequest {
             key: Some(sign_request::Key::Ski(self.ski.0.to_vec())),
-            scheme: named(scheme).into(),
+            scheme: proto_scheme(scheme).into(),
             input: input.to_vec(),
             traceparent: context.trace.map(|trace| trace.to_string()).unwrap_or_default(),
             tenant: context.tenant.to_owned(),
@@ -82,7 +83,7 @@ impl RoutedKey {
         };
         let mut attempts = FuturesUnordered::new();
         let mut candidates =
-            Candidates { rest: nearest.into(), failures: Failures::default(), other_ways: TRIES_MAX };
+            Candidates { rest: nearest.into(), failures: Failures::default(), path_retries: TRIES_MAX };
         let Some(first) = candidates.rest.pop_front() else { return Err(RouteError::NoNode) };
         let mut hedge_after = first.hedge_after();
         self.check_distance(&first, context.deadline)?;
@@ -114,9 +115,10 @@ impl RoutedKey {
         context: &RequestContext<'_>,
         is_last: bool,
     ) -> Result<NextStep, RouteError> {
-        if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.other_ways > 0 {
+        if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.path_retries > 0
+        {
             // Only a lost connection uses up one of these attempts. An overloaded node does not.
-            candidates.other_ways -= 1;
+            candidates.path_retries -= 1;
             candidates.rest = self.nearest(context.deadline).await?.into();
         }
         let Attempt { peer, reply, .. } = attempt;
@@ -161,19 +163,19 @@ impl RoutedKey {
 
     fn check_distance(&self, peer: &Peer, deadline: Deadline) -> Result<(), RouteError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let way = self.way(peer);
-        if left > way {
+        let required_time = self.required_time(peer);
+        if left > required_time {
             return Ok(());
         }
         Err(RouteError::TooFar {
             node: peer.member().name.clone(),
-            way_ms: way.as_millis() as u64,
+            way_ms: required_time.as_millis() as u64,
             left_ms: left.as_millis() as u64,
         })
     }
 
     /// Returns the round-trip time of a request to the node, including the reserved margins but not the time for signing.
-    fn way(&self, peer: &Peer) -> Duration {
+    fn required_time(&self, peer: &Peer) -> Duration {
         // A relay also reserves a margin.
         let hops = if peer.is_relayed() { 2 } else { 1 };
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
@@ -209,7 +211,7 @@ impl RoutedKey {
         let request = context.peer_request(request.clone(), self.router.0.options.margin);
         let attempt = Attempt::run(peer, request, Path::Shortest, context, why).await;
         if let Some(relay) = attempt.lost_relay() {
-            self.router.0.lost_way(relay, attempt.peer.member().id);
+            self.router.0.record_lost_path(relay, attempt.peer.member().id);
         }
         attempt
     }
@@ -220,7 +222,7 @@ struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
     /// Remaining attempts over another path, for a request whose connection broke before its response.
-    other_ways: usize,
+    path_retries: usize,
 }
 
 /// The step after an attempt.

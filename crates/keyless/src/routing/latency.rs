@@ -57,11 +57,11 @@ pub(super) fn smoothed(before: Option<Duration>, measured: Duration) -> Duration
     before.map_or(measured, |before| (before * 7 + measured) / 8)
 }
 /// Value in microseconds that means "no path".
-pub(super) const NO_WAY: u64 = u64::MAX;
+pub(super) const NO_PATH: u64 = u64::MAX;
 
 /// Returns a round-trip time in microseconds.
-pub(super) fn us(way: Duration) -> u64 {
-    u64::try_from(way.as_micros()).unwrap_or(NO_WAY).min(NO_WAY - 1)
+pub(super) fn us(round_trip: Duration) -> u64 {
+    u64::try_from(round_trip.as_micros()).unwrap_or(NO_PATH).min(NO_PATH - 1)
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl Links {
 
     /// Decides which nodes are connected directly, and which are reached through the pod.
     pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl PeerFactory, now: Instant) {
-        self.pod.tidy(|node| members.contains_key(node), now);
+        self.pod.remove_stale(|node| members.contains_key(node), now);
         let is_regrouped = self.group(members, now);
         let widened = self.update_owner_count(now);
         if is_regrouped || !widened.is_empty() {
@@ -276,7 +276,7 @@ impl Links {
     fn update_owner_count(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {
-            let of_node = self.pod.load(*node, link.peer.begun(), self.owner_rate, now);
+            let of_node = self.pod.load(*node, link.peer.requests_sent(), self.owner_rate, now);
             *owners.entry(&link.peer.member().site).or_default() += of_node;
         }
         let mut widths = HashMap::new();
@@ -382,7 +382,7 @@ impl Links {
     }
 
     /// Records that a relay has lost its path to a node, until it reports otherwise.
-    pub(super) fn lost_way(&mut self, through: NodeId, to: NodeId) {
+    pub(super) fn record_lost_path(&mut self, through: NodeId, to: NodeId) {
         if self.pod.lost(through, to) {
             self.update_relays(to);
             if let Some(link) = self.peers.get(&through) {
@@ -602,7 +602,7 @@ mod tests {
             message: crate::native::proto::SignRequest::default(),
             tenant: "t",
             most: 8,
-            patience: Duration::from_secs(1),
+            time_left: Duration::from_secs(1),
             margin: Duration::ZERO,
         })
     }
@@ -660,7 +660,7 @@ mod tests {
         tell(&mut place);
         assert!(at.rank().is_some() && at.is_relayed());
         assert_eq!(send(&at).unwrap().relay(), Some(mate.member()));
-        place.links.lost_way(mate.member().id, far);
+        place.links.record_lost_path(mate.member().id, far);
         place.share();
         assert!(at.rank().is_none(), "what was told before does not count");
         tell(&mut place);

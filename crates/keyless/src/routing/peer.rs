@@ -10,7 +10,7 @@ use tonic::Code;
 
 use super::channel::{Channel, ConnectionState, Reply};
 use super::error::PeerError;
-use super::latency::{Latency, NO_WAY, smoothed, us};
+use super::latency::{Latency, NO_PATH, smoothed, us};
 use super::metrics::SiteMetrics;
 use super::rank::{Rank, distance};
 use crate::in_flight::TenantCounts;
@@ -40,8 +40,8 @@ pub(super) struct Peer {
     /// Number of relays at the front of `relays` that share the requests.
     owners: AtomicUsize,
     /// Round-trip times in microseconds, readable without a lock, because ranking reads many of them.
-    own_way_us: AtomicU64,
-    way_through_us: AtomicU64,
+    direct_round_trip_us: AtomicU64,
+    relayed_round_trip_us: AtomicU64,
     is_reached: Mutex<bool>,
     /// Whether a connection to the node was ever open.
     was_up: AtomicBool,
@@ -51,16 +51,16 @@ pub(super) struct Peer {
     may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
     by_tenant: Mutex<TenantCounts>,
-    begun: AtomicU64,
+    requests_sent: AtomicU64,
     /// Time when the oldest unanswered request was sent, in microseconds since the creation of this peer; 0: no reply is
     /// outstanding.
-    owes_since_us: AtomicU64,
+    unanswered_since_us: AtomicU64,
     /// Time of the last reply, in microseconds since the creation of this peer; 0: none yet.
     replied_us: AtomicU64,
     /// Whether other nodes reported this node as silent, and the node has not replied since.
-    is_doubted: AtomicBool,
+    is_reported_silent: AtomicBool,
     suspect_after_us: AtomicU64,
-    born: Instant,
+    created_at: Instant,
     measurements: Mutex<Measurements>,
 }
 
@@ -95,20 +95,20 @@ impl Peer {
             woken: Notify::new(),
             relays: RwLock::default(),
             owners: AtomicUsize::new(1),
-            own_way_us: AtomicU64::new(NO_WAY),
-            way_through_us: AtomicU64::new(NO_WAY),
+            direct_round_trip_us: AtomicU64::new(NO_PATH),
+            relayed_round_trip_us: AtomicU64::new(NO_PATH),
             is_reached: Mutex::new(false),
             was_up: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             may_be_reached: AtomicBool::new(true),
             in_flight: AtomicUsize::new(0),
             by_tenant: Mutex::default(),
-            begun: AtomicU64::new(0),
-            owes_since_us: AtomicU64::new(0),
+            requests_sent: AtomicU64::new(0),
+            unanswered_since_us: AtomicU64::new(0),
             replied_us: AtomicU64::new(0),
-            is_doubted: AtomicBool::new(false),
+            is_reported_silent: AtomicBool::new(false),
             suspect_after_us: AtomicU64::new(SUSPECT_MIN.as_micros() as u64),
-            born: Instant::now(),
+            created_at: Instant::now(),
             measurements: Mutex::default(),
         }
     }
@@ -124,28 +124,29 @@ impl Peer {
 
     /// Returns the round-trip time of the current path; `None` without a path.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        match self.way_us() {
-            NO_WAY => None,
+        match self.round_trip_us() {
+            NO_PATH => None,
             us => Some(Duration::from_micros(us)),
         }
     }
 
     /// Returns the round-trip time of the direct connection.
     pub(super) fn direct_round_trip(&self) -> Option<Duration> {
-        match self.own_way_us.load(Relaxed) {
-            NO_WAY => None,
+        match self.direct_round_trip_us.load(Relaxed) {
+            NO_PATH => None,
             us => Some(Duration::from_micros(us)),
         }
     }
 
     /// Returns the round-trip time of the current path in microseconds.
-    fn way_us(&self) -> u64 {
-        let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
+    fn round_trip_us(&self) -> u64 {
+        let (own, through) =
+            (self.direct_round_trip_us.load(Relaxed), self.relayed_round_trip_us.load(Relaxed));
         if self.prefers_direct(own, through) { own } else { through }
     }
 
     fn prefers_direct(&self, own: u64, through: u64) -> bool {
-        own != NO_WAY && (through == NO_WAY || !self.is_leaving.load(Relaxed))
+        own != NO_PATH && (through == NO_PATH || !self.is_leaving.load(Relaxed))
     }
 
     /// Sets whether the direct connection will close soon.
@@ -155,21 +156,22 @@ impl Peer {
 
     /// Returns whether requests go through a relay.
     pub(super) fn is_relayed(&self) -> bool {
-        let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
-        through != NO_WAY && !self.prefers_direct(own, through)
+        let (own, through) =
+            (self.direct_round_trip_us.load(Relaxed), self.relayed_round_trip_us.load(Relaxed));
+        through != NO_PATH && !self.prefers_direct(own, through)
     }
 
     /// Returns the rank of the node; `None` without a path.
     pub(super) fn rank(&self) -> Option<Rank> {
-        let way_us = self.way_us();
-        if way_us == NO_WAY {
+        let round_trip_us = self.round_trip_us();
+        if round_trip_us == NO_PATH {
             return None;
         }
         let in_flight = self.in_flight.load(Relaxed);
-        let since_us = self.owes_since_us.load(Relaxed);
+        let since_us = self.unanswered_since_us.load(Relaxed);
         let is_late = || self.now_us().saturating_sub(since_us) > self.suspect_after_us.load(Relaxed);
-        let is_suspect = self.is_doubted.load(Relaxed) || since_us > 0 && is_late();
-        Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
+        let is_suspect = self.is_reported_silent.load(Relaxed) || since_us > 0 && is_late();
+        Some(Rank { is_suspect, is_lacking: false, distance: distance(round_trip_us), in_flight })
     }
 
     /// Returns whether requests should wait for a path: the connection is being opened, or a relay may reach the node.
@@ -178,25 +180,25 @@ impl Peer {
     }
 
     fn now_us(&self) -> u64 {
-        self.born.elapsed().as_micros() as u64
+        self.created_at.elapsed().as_micros() as u64
     }
 
     /// Records that the node sent something, so that no reply is outstanding.
     pub(super) fn record_received(&self) {
-        self.owes_since_us.store(0, Relaxed);
-        self.is_doubted.store(false, Relaxed);
+        self.unanswered_since_us.store(0, Relaxed);
+        self.is_reported_silent.store(false, Relaxed);
     }
 
     /// Records that other nodes reported this node as silent. The node ranks last until it replies, and is pinged immediately.
-    pub(super) fn doubt(&self) {
-        self.is_doubted.store(true, Relaxed);
+    pub(super) fn mark_suspect(&self) {
+        self.is_reported_silent.store(true, Relaxed);
         self.wake();
     }
 
     /// Returns whether the node sent a reply after `then`.
     pub(super) fn replied_since(&self, then: Instant) -> bool {
         let replied = self.replied_us.load(Relaxed);
-        replied > 0 && self.born + Duration::from_micros(replied) > then
+        replied > 0 && self.created_at + Duration::from_micros(replied) > then
     }
 
     /// Triggers an immediate ping, which also sends the wanted destinations.
@@ -217,24 +219,25 @@ impl Peer {
             smooth
         };
         // No update without a connection.
-        let update = |way_us: u64| (way_us != NO_WAY).then_some(us(smooth));
-        let _ = self.own_way_us.fetch_update(Relaxed, Relaxed, update);
+        let update = |round_trip_us: u64| (round_trip_us != NO_PATH).then_some(us(smooth));
+        let _ = self.direct_round_trip_us.fetch_update(Relaxed, Relaxed, update);
         self.metrics.round_trip(smooth);
         self.record_received();
     }
 
     fn took(&self, took: Duration) {
-        let usual = {
+        let usual_duration = {
             let mut measurements = self.measurements.lock();
             measurements.replies.observe(took);
             measurements.replies.quantile(95)
         };
-        let suspect = usual.map_or(SUSPECT_MIN, |usual| (usual * 4).clamp(SUSPECT_MIN, SUSPECT_MAX));
+        let suspect = usual_duration
+            .map_or(SUSPECT_MIN, |usual_duration| (usual_duration * 4).clamp(SUSPECT_MIN, SUSPECT_MAX));
         self.suspect_after_us.store(suspect.as_micros() as u64, Relaxed);
     }
 
     /// Returns the 99th percentile of reply times, once there are enough replies.
-    pub(super) fn usual(&self) -> Option<Duration> {
+    pub(super) fn usual_duration(&self) -> Option<Duration> {
         self.measurements.lock().replies.quantile(99)
     }
 
@@ -245,8 +248,8 @@ impl Peer {
     }
 
     /// Returns the number of requests that this node has sent to the peer so far, without requests forwarded for other nodes.
-    pub(super) fn begun(&self) -> u64 {
-        self.begun.load(Relaxed)
+    pub(super) fn requests_sent(&self) -> u64 {
+        self.requests_sent.load(Relaxed)
     }
 
     /// Records that a connection is being opened. Returns its number.
@@ -263,7 +266,7 @@ impl Peer {
             return;
         }
         self.was_up.store(true, Relaxed);
-        if self.own_way_us.swap(us(way), Relaxed) == NO_WAY {
+        if self.direct_round_trip_us.swap(us(way), Relaxed) == NO_PATH {
             self.metrics.connected(1);
         }
         self.record_received();
@@ -272,7 +275,7 @@ impl Peer {
 
     /// Records that the connection ended. Its pending requests fail.
     pub(super) fn close(&self, generation: u64, state: ConnectionState) {
-        let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
+        let was_up = self.direct_round_trip_us.load(Relaxed) != NO_PATH;
         if self.channel.close(generation, state) {
             if was_up && state != ConnectionState::Unwanted {
                 // A relay may still reach this peer.
@@ -284,7 +287,7 @@ impl Peer {
     }
 
     fn disconnected(&self) {
-        if self.own_way_us.swap(NO_WAY, Relaxed) != NO_WAY {
+        if self.direct_round_trip_us.swap(NO_PATH, Relaxed) != NO_PATH {
             self.metrics.connected(-1);
         }
         self.update_reached();
@@ -310,8 +313,8 @@ impl Peer {
     fn update_relay_distance(&self) {
         let way =
             self.relays.read().iter().find_map(|relay| Some(relay.peer.direct_round_trip()? + relay.way));
-        let way_us = way.map_or(NO_WAY, us);
-        if self.way_through_us.swap(way_us, Relaxed) == NO_WAY && way_us != NO_WAY {
+        let round_trip_us = way.map_or(NO_PATH, us);
+        if self.relayed_round_trip_us.swap(round_trip_us, Relaxed) == NO_PATH && round_trip_us != NO_PATH {
             self.record_received();
         }
         self.update_reached();
@@ -320,7 +323,7 @@ impl Peer {
     /// Wakes requests that wait for a path if the node's reachability changed.
     fn update_reached(&self) {
         let mut known = self.is_reached.lock();
-        let is_reached = self.way_us() != NO_WAY;
+        let is_reached = self.round_trip_us() != NO_PATH;
         if std::mem::replace(&mut *known, is_reached) != is_reached {
             self.metrics.reached(if is_reached { 1 } else { -1 });
             self.changed.notify_waiters();
@@ -336,8 +339,10 @@ impl Peer {
 
     /// Sends a request on the direct connection, or else through a relay of the pod.
     pub(super) fn send(self: &Arc<Self>, request: PeerRequest<'_>) -> Result<PendingRequest, PeerError> {
-        self.begun.fetch_add(1, Relaxed);
-        if self.prefers_direct(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
+        self.requests_sent.fetch_add(1, Relaxed);
+        if self
+            .prefers_direct(self.direct_round_trip_us.load(Relaxed), self.relayed_round_trip_us.load(Relaxed))
+        {
             return self.send_direct(request);
         }
         let Some(relay) = self.relay() else {
@@ -376,11 +381,11 @@ impl Peer {
         let permit = InFlightPermit::new(self, request.tenant, request.most)?;
         // The other node must time out first, and send its error. A relay subtracts its own round trip again.
         let back = carrier.direct_round_trip().unwrap_or_default() + request.margin;
-        let there = request.patience.saturating_sub(back).max(Duration::from_millis(1));
+        let there = request.time_left.saturating_sub(back).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
         let message = SignRequest { timeout_ms, ..request.message };
         let (id, reply) = carrier.channel.send(message, request.tenant)?;
-        let _ = self.owes_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);
+        let _ = self.unanswered_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);
         self.metrics.began();
         Ok(PendingRequest { permit, carrier, id, reply, began: Instant::now() })
     }
@@ -394,8 +399,8 @@ pub(super) struct PeerRequest<'a> {
     /// Maximum requests of the tenant in flight to the node; at most [`NODE_PER_TENANT_MAX`].
     pub(super) most: usize,
     /// The time left until the deadline.
-    pub(super) patience: Duration,
-    /// Part of `patience` that is reserved for the reply, in addition to the round trip.
+    pub(super) time_left: Duration,
+    /// Part of `time_left` that is reserved for the reply, in addition to the round trip.
     pub(super) margin: Duration,
 }
 
@@ -441,8 +446,8 @@ impl PendingRequest {
         is_relayed.then_some(&self.carrier.member)
     }
 
-    pub(super) async fn reply(mut self, patience: Duration) -> Reply {
-        let done = match tokio::time::timeout(patience, &mut self.reply).await {
+    pub(super) async fn reply(mut self, time_left: Duration) -> Reply {
+        let done = match tokio::time::timeout(time_left, &mut self.reply).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(PeerError::Lost),
             Err(_) => Err(PeerError::Late),

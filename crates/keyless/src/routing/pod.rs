@@ -79,8 +79,8 @@ struct SharedDestination {
     spilled: usize,
     since: Instant,
     /// Number of requests at the last measurement; `None` before the first.
-    begun: Option<u64>,
-    looked: Instant,
+    requests_sent: Option<u64>,
+    measured_at: Instant,
     rate: f64,
 }
 
@@ -105,8 +105,8 @@ impl Pod {
                 by_load: 1,
                 spilled: 0,
                 since: now,
-                begun: None,
-                looked: now,
+                requests_sent: None,
+                measured_at: now,
                 rate: 0.0,
             };
             let shared = self.shared.entry(*destination).or_insert_with(new);
@@ -124,19 +124,19 @@ impl Pod {
         self.shared.clear();
     }
 
-    /// Measures the load of a destination, and updates its number of owners. `begun` counts the requests of this node so far;
+    /// Measures the load of a destination, and updates its number of owners. `requests_sent` counts the requests of this node so far;
     /// every node of the pod is assumed to send about as many. `most` is the rate per second for one owner. Returns the number of
     /// owners that the load needs, as a fraction.
-    pub(super) fn load(&mut self, destination: NodeId, begun: u64, most: f64, now: Instant) -> f64 {
+    pub(super) fn load(&mut self, destination: NodeId, requests_sent: u64, most: f64, now: Instant) -> f64 {
         let nodes = self.available.len();
         let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
-        let past = now.saturating_duration_since(shared.looked).as_secs_f64();
-        if past >= MEASURE_MIN_S || shared.begun.is_none() {
-            let new = shared.begun.map_or(0, |before| begun.saturating_sub(before));
+        let past = now.saturating_duration_since(shared.measured_at).as_secs_f64();
+        if past >= MEASURE_MIN_S || shared.requests_sent.is_none() {
+            let new = shared.requests_sent.map_or(0, |before| requests_sent.saturating_sub(before));
             let rate = new as f64 / past.max(MEASURE_MIN_S);
             // The rate rises immediately and falls slowly: changing owners costs connections.
             shared.rate = rate.max(shared.rate * 0.9);
-            (shared.begun, shared.looked) = (Some(begun), now);
+            (shared.requests_sent, shared.measured_at) = (Some(requests_sent), now);
         }
         let owners = shared.rate * nodes as f64 / most;
         shared.by_load = (owners.ceil() as usize).clamp(1, nodes.max(1));
@@ -259,10 +259,10 @@ impl Pod {
     }
 
     /// Removes nodes that left, and expired leases.
-    pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
-        self.reaches.retain(|node, _| is_there(node));
-        self.silent.retain(|node| is_there(node));
-        self.leases.retain(|node, (_, until)| is_there(node) && *until > now);
+    pub(super) fn remove_stale(&mut self, is_member: impl Fn(&NodeId) -> bool, now: Instant) {
+        self.reaches.retain(|node, _| is_member(node));
+        self.silent.retain(|node| is_member(node));
+        self.leases.retain(|node, (_, until)| is_member(node) && *until > now);
     }
 }
 
@@ -349,11 +349,11 @@ mod tests {
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_004), now);
         // Requests before sharing began do not count.
-        let mut begun = 10_000_000;
+        let mut requests_sent = 10_000_000;
         let mut second = |pod: &mut Pod, requests: u64| {
             now += Duration::from_secs(1);
-            begun += requests;
-            pod.load(at, begun, 5_000.0, now);
+            requests_sent += requests;
+            pod.load(at, requests_sent, 5_000.0, now);
             pod.through(at, &[]).1
         };
         assert_eq!(second(&mut pod, 0), 1);
@@ -387,7 +387,7 @@ mod tests {
             pod.record_reachable(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));
             assert_eq!(pod.through(at, &[]).0[0], (order[reaching], Duration::from_millis(3)));
         }
-        pod.tidy(|node| *node != order[1], now);
+        pod.remove_stale(|node| *node != order[1], now);
         assert_eq!(pod.through(at, &[]).0.len(), 1);
         pod.spill(own, nobody, LEASE, now);
         assert!(pod.must_connect_to(own, at), "the owner does not");
@@ -402,9 +402,9 @@ mod tests {
         assert!(pod.renew_lease(node(1), nodes(10..12), now));
         assert!(!pod.renew_lease(node(1), nodes(10..12), now), "the same");
         assert!(pod.must_connect_to(own, node(11)) && !pod.must_connect_to(own, node(12)));
-        pod.tidy(|_| true, now + LEASE / 2);
+        pod.remove_stale(|_| true, now + LEASE / 2);
         assert_eq!(pod.leased(), nodes(10..12));
-        pod.tidy(|_| true, now + LEASE);
+        pod.remove_stale(|_| true, now + LEASE);
         assert!(pod.leased().is_empty());
     }
 }

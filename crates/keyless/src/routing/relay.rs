@@ -25,7 +25,7 @@ impl Router {
         let wanted: BTreeSet<NodeId> = wanted.take(WANTED_MAX).collect();
         let (is_new, reached) = inner.links.lock().renew_lease(node, wanted, Instant::now());
         if is_new {
-            inner.unsettled.notify_one();
+            inner.assignment_due.notify_one();
         }
         Some(reached)
     }
@@ -49,11 +49,11 @@ impl Router {
         request: SignRequest,
         context: &RequestContext<'_>,
     ) -> Result<Vec<u8>, RelayError> {
-        let peer = self.0.settled.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
+        let peer = self.0.assigned_peers.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
         let margin = self.0.options.margin;
         let way = peer.direct_round_trip().ok_or(RelayError::NoWay)? + margin;
         let request = context.peer_request(request, margin);
-        if request.patience <= way {
+        if request.time_left <= way {
             return Err(RelayError::Late);
         }
         self.0.metrics.relayed();

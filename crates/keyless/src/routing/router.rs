@@ -49,13 +49,13 @@ impl Router {
             tls: RwLock::new(tls::config(tls)?),
             members: RwLock::default(),
             links: Mutex::new(Links::new(own, &options)),
-            settled: RwLock::default(),
+            assigned_peers: RwLock::default(),
             options,
             budget: Budget::default(),
             metrics,
             changed: Arc::default(),
-            unsettled: Arc::default(),
-            is_settling: AtomicBool::new(false),
+            assignment_due: Arc::default(),
+            is_assigning: AtomicBool::new(false),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),
         })))
@@ -93,7 +93,7 @@ impl Router {
     /// Pings these nodes immediately. Each ranks last until it replies.
     pub fn check(&self, nodes: impl Iterator<Item = NodeId>) {
         let links = self.0.links.lock();
-        nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.doubt());
+        nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.mark_suspect());
     }
 
     /// Returns the holders for these nodes. A node that is not a member yet is added once it becomes a member. Must be called on a
@@ -128,19 +128,19 @@ impl Router {
     /// Schedules the assignment of connections.
     fn schedule_assignment(&self) {
         let inner = &self.0;
-        if !inner.is_settling.swap(true, Relaxed) {
-            inner.tracker.spawn(settle(Arc::downgrade(inner), inner.stopping.clone()));
+        if !inner.is_assigning.swap(true, Relaxed) {
+            inner.tracker.spawn(assign_connections(Arc::downgrade(inner), inner.stopping.clone()));
         }
-        inner.unsettled.notify_one();
+        inner.assignment_due.notify_one();
     }
 
-    fn settle(&self) {
+    fn assign_connections(&self) {
         let inner = &self.0;
         let mut links = inner.links.lock();
         links.share(&inner.members.read(), self, Instant::now());
         let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
-        let settled = AssignedPeers { peers };
-        let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
+        let assigned_peers = AssignedPeers { peers };
+        let before = std::mem::replace(&mut *inner.assigned_peers.write(), Arc::new(assigned_peers));
         // Dropped outside of the locks.
         drop(links);
         drop(before);
@@ -169,7 +169,7 @@ impl Router {
     }
 
     /// Waits until the certificate no longer belongs to a member.
-    pub(crate) async fn gone(&self, identity: &Identity) {
+    pub(crate) async fn wait_until_removed(&self, identity: &Identity) {
         loop {
             // Subscribe before the check, so that no change is missed.
             let mut word = std::pin::pin!(self.0.changed.notified());
@@ -191,32 +191,34 @@ impl Router {
 }
 
 /// Maximum interval between two assignments of connections within the pod.
-const SETTLE_EVERY: Duration = Duration::from_secs(1);
+const ASSIGN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Delay that combines several changes into one assignment.
-const SETTLE_AFTER: Duration = Duration::from_millis(5);
+const ASSIGN_DELAY: Duration = Duration::from_millis(5);
 
 /// Pause after an assignment, as a multiple of its duration, so that assignments use at most a tenth of a processor.
-const SETTLE_PAUSES: u32 = 9;
+const ASSIGN_PAUSE_FACTOR: u32 = 9;
 
 /// Assigns connections after each change.
-async fn settle(inner: Weak<RouterState>, stopping: CancellationToken) {
+async fn assign_connections(inner: Weak<RouterState>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-router");
-    let Some((changed, unsettled)) = inner.upgrade().map(|inner| inner.news()) else { return };
+    let Some((changed, assignment_due)) = inner.upgrade().map(|inner| inner.change_notifiers()) else {
+        return;
+    };
     loop {
         let Some(router) = inner.upgrade().map(Router) else { return };
         let began = Instant::now();
-        router.settle();
+        router.assign_connections();
         let took = began.elapsed();
         // Dropped before the wait, because this task must not keep the router alive.
         drop(router);
         let wait = async {
             tokio::select! {
                 () = changed.notified() => {}
-                () = unsettled.notified() => {}
-                () = tokio::time::sleep(SETTLE_EVERY) => {}
+                () = assignment_due.notified() => {}
+                () = tokio::time::sleep(ASSIGN_INTERVAL) => {}
             }
-            tokio::time::sleep(SETTLE_AFTER.max(took * SETTLE_PAUSES)).await;
+            tokio::time::sleep(ASSIGN_DELAY.max(took * ASSIGN_PAUSE_FACTOR)).await;
         };
         tokio::select! {
             () = stopping.cancelled() => return,
@@ -237,7 +239,7 @@ impl PeerFactory for Router {
         let generation = peer.begin();
         let (peer, weak) = (Arc::clone(peer), Arc::downgrade(inner));
         let until = (generation, stop.clone());
-        inner.tracker.spawn(connection::keep(peer, weak, inner.options.clone(), until));
+        inner.tracker.spawn(connection::maintain(peer, weak, inner.options.clone(), until));
         stop
     }
 }

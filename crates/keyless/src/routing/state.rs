@@ -26,14 +26,14 @@ pub(super) struct RouterState {
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
     /// A copy of the peers for forwarding requests, because an assignment may lock `links` for a few milliseconds.
-    pub(super) settled: RwLock<Arc<AssignedPeers>>,
+    pub(super) assigned_peers: RwLock<Arc<AssignedPeers>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,
     /// Notified when the reachability of a peer changes.
     pub(super) changed: Arc<Notify>,
     /// Notified when connections must be assigned again.
-    pub(super) unsettled: Arc<Notify>,
-    pub(super) is_settling: AtomicBool,
+    pub(super) assignment_due: Arc<Notify>,
+    pub(super) is_assigning: AtomicBool,
     pub(super) tracker: TaskTracker,
     pub(super) stopping: CancellationToken,
 }
@@ -45,8 +45,8 @@ pub(super) struct AssignedPeers {
 }
 
 impl RouterState {
-    pub(super) fn news(&self) -> (Arc<Notify>, Arc<Notify>) {
-        (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
+    pub(super) fn change_notifiers(&self) -> (Arc<Notify>, Arc<Notify>) {
+        (Arc::clone(&self.changed), Arc::clone(&self.assignment_due))
     }
 
     /// Returns the destinations that this node wants to reach through `node`: another node of the pod, or the helper of a detour.
@@ -57,13 +57,13 @@ impl RouterState {
     /// Records which nodes a relay reaches, with round-trip times.
     pub(super) fn record_reachable(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
         if self.links.lock().record_reachable(node, reached) {
-            self.unsettled.notify_one();
+            self.assignment_due.notify_one();
         }
     }
 
     /// Records that a relay has lost its path to a node.
-    pub(super) fn lost_way(&self, through: NodeId, to: NodeId) {
-        self.links.lock().lost_way(through, to);
+    pub(super) fn record_lost_path(&self, through: NodeId, to: NodeId) {
+        self.links.lock().record_lost_path(through, to);
     }
 }
 

@@ -30,7 +30,7 @@ mod end {
     pub(super) const TIMED_OUT: &str = "handshake-timed-out";
     pub(super) const STOPPED: &str = "stopped";
     pub(super) const EXPIRED: &str = "certificate-ended";
-    pub(super) const DISMISSED: &str = "clients-changed";
+    pub(super) const CLIENTS_CHANGED: &str = "clients-changed";
     pub(super) const CUT_OFF: &str = "cut-off";
 }
 
@@ -109,13 +109,13 @@ async fn over_tls(
             Protocol::Native | Protocol::Nodes => &tls.configs.native,
         };
         // The token is cancelled when these roots are replaced.
-        (Arc::clone(config), tls.dismissed.child_token())
+        (Arc::clone(config), tls.superseded.child_token())
     };
     let stopping = shared.tasks.stopping();
-    let shaking = shaken(stream, config, &shared.options);
+    let handshaking = perform_handshake(stream, config, &shared.options);
     let stream = tokio::select! {
         () = stopping.cancelled() => return end::STOPPED,
-        outcome = shaking => match outcome {
+        outcome = handshaking => match outcome {
             Ok(stream) => stream,
             // A port probe that closed without sending data.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -134,7 +134,7 @@ async fn over_tls(
     let identity = Identity::of_chain(chain);
     let is_node = matches!(protocol, Protocol::Nodes);
     let identity = if is_node { identity.into_node() } else { identity };
-    if !shared.lets_in(&identity) {
+    if !shared.may_connect(&identity) {
         tracing::info!(%address, "rejected an unknown node");
         return end::NO_NODE;
     }
@@ -143,9 +143,9 @@ async fn over_tls(
         tracing::warn!(%address, "rejected a connection: the maximum number of connections is reached (keys.connections_max)");
         return end::FULL;
     };
-    let place = if is_node { Ok(None) } else { shared.tenants.connection(&identity).map(Some) };
-    let _place = match place {
-        Ok(place) => place,
+    let permit = if is_node { Ok(None) } else { shared.tenants.connection(&identity).map(Some) };
+    let _permit = match permit {
+        Ok(permit) => permit,
         Err(tenant) => {
             tracing::warn!(%address, tenant, "rejected a connection: the tenant has reached its maximum number of connections");
             return end::FULL;
@@ -169,11 +169,11 @@ async fn over_tls(
             return end::EXPIRED;
         }
     };
-    if leave.is_cancelled() && !stopping.is_cancelled() { end::DISMISSED } else { ended }
+    if leave.is_cancelled() && !stopping.is_cancelled() { end::CLIENTS_CHANGED } else { ended }
 }
 
 /// Performs the handshake, within the timeouts for the ClientHello and for the rest.
-async fn shaken(
+async fn perform_handshake(
     stream: TcpStream,
     config: Arc<ServerConfig>,
     options: &Options,

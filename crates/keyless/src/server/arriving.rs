@@ -27,36 +27,44 @@ pub(super) struct IncomingMessages {
     body: Incoming,
     framing: Framing,
     /// Bytes of this call that are counted for the connection.
-    held: usize,
-    half_sent: IncompleteBytes,
+    received: usize,
+    incomplete_bytes: IncompleteBytes,
     /// Timeout of a message, from the start of the wait until it is complete.
-    patience: Duration,
+    message_timeout: Duration,
     due: Option<Pin<Box<Sleep>>>,
     /// Whether the timeout applies although no message has begun. A single call expects its message immediately; a stream may pause
     /// between messages for any time.
-    is_owed: bool,
+    awaits_message: bool,
 }
 
 impl IncomingMessages {
     pub(super) fn new(
         body: Incoming,
-        half_sent: IncompleteBytes,
-        patience: Duration,
+        incomplete_bytes: IncompleteBytes,
+        message_timeout: Duration,
         is_stream: bool,
     ) -> Self {
         let framing = Framing::default();
-        Self { body, framing, held: 0, half_sent, patience, due: None, is_owed: !is_stream }
+        Self {
+            body,
+            framing,
+            received: 0,
+            incomplete_bytes,
+            message_timeout,
+            due: None,
+            awaits_message: !is_stream,
+        }
     }
 
-    fn came(&mut self, data: &[u8]) -> Result<(), Status> {
+    fn on_data(&mut self, data: &[u8]) -> Result<(), Status> {
         let whole = self.framing.take(data);
         if whole {
-            (self.is_owed, self.due) = (false, None);
+            (self.awaits_message, self.due) = (false, None);
         }
-        let held = std::mem::replace(&mut self.held, self.framing.held);
-        let before = self.half_sent.0.fetch_add(self.held, Relaxed);
-        self.half_sent.0.fetch_sub(held, Relaxed);
-        if before + self.held - held > HALF_SENT_MAX {
+        let received = std::mem::replace(&mut self.received, self.framing.received);
+        let before = self.incomplete_bytes.0.fetch_add(self.received, Relaxed);
+        self.incomplete_bytes.0.fetch_sub(received, Relaxed);
+        if before + self.received - received > HALF_SENT_MAX {
             let why = format!("more than {HALF_SENT_MAX} bytes of incomplete messages on one connection");
             return Err(Status::resource_exhausted(why));
         }
@@ -65,20 +73,23 @@ impl IncomingMessages {
 
     /// Returns ready when a message has exceeded its timeout.
     fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<Status> {
-        if self.held == 0 && !self.is_owed {
+        if self.received == 0 && !self.awaits_message {
             return Poll::Pending;
         }
-        let patience = self.patience;
-        let due = self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let message_timeout = self.message_timeout;
+        let due = self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(message_timeout)));
         due.as_mut().poll(context).map(|()| {
-            Status::deadline_exceeded(format!("the message was incomplete after {} s", patience.as_secs()))
+            Status::deadline_exceeded(format!(
+                "the message was incomplete after {} s",
+                message_timeout.as_secs()
+            ))
         })
     }
 }
 
 impl Drop for IncomingMessages {
     fn drop(&mut self) {
-        self.half_sent.0.fetch_sub(self.held, Relaxed);
+        self.incomplete_bytes.0.fetch_sub(self.received, Relaxed);
     }
 }
 
@@ -93,7 +104,7 @@ impl Body for IncomingMessages {
         let this = self.get_mut();
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
-                let taken = frame.data_ref().map_or(Ok(()), |data| this.came(data));
+                let taken = frame.data_ref().map_or(Ok(()), |data| this.on_data(data));
                 Poll::Ready(Some(taken.map(|()| frame).map_err(BoxError::from)))
             }
             Poll::Ready(other) => Poll::Ready(other.map(|frame| frame.map_err(BoxError::from))),
@@ -115,7 +126,7 @@ impl Body for IncomingMessages {
 struct Framing {
     prefix: [u8; PREFIX],
     /// Bytes of the incomplete message, including its prefix.
-    held: usize,
+    received: usize,
 }
 
 impl Framing {
@@ -129,16 +140,16 @@ impl Framing {
     fn take(&mut self, mut data: &[u8]) -> bool {
         let mut whole = false;
         while !data.is_empty() {
-            if self.held < PREFIX {
-                let count = data.len().min(PREFIX - self.held);
-                self.prefix[self.held..self.held + count].copy_from_slice(&data[..count]);
-                (self.held, data) = (self.held + count, &data[count..]);
+            if self.received < PREFIX {
+                let count = data.len().min(PREFIX - self.received);
+                self.prefix[self.received..self.received + count].copy_from_slice(&data[..count]);
+                (self.received, data) = (self.received + count, &data[count..]);
             } else {
-                let count = data.len().min(self.length() - self.held);
-                (self.held, data) = (self.held + count, &data[count..]);
+                let count = data.len().min(self.length() - self.received);
+                (self.received, data) = (self.received + count, &data[count..]);
             }
-            if self.held >= PREFIX && self.held == self.length() {
-                (self.held, whole) = (0, true);
+            if self.received >= PREFIX && self.received == self.length() {
+                (self.received, whole) = (0, true);
             }
         }
         whole
@@ -157,28 +168,28 @@ mod tests {
             lengths in proptest::collection::vec(0_usize..300, 1..8),
             cuts in proptest::collection::vec(1_usize..64, 1..32),
         ) {
-            let (mut octets, mut ends) = (Vec::new(), Vec::new());
+            let (mut bytes, mut ends) = (Vec::new(), Vec::new());
             for length in &lengths {
-                octets.push(0);
-                octets.extend((*length as u32).to_be_bytes());
-                octets.resize(octets.len() + length, 7);
-                ends.push(octets.len());
+                bytes.push(0);
+                bytes.extend((*length as u32).to_be_bytes());
+                bytes.resize(bytes.len() + length, 7);
+                ends.push(bytes.len());
             }
             let (mut framing, mut at, mut whole) = (Framing::default(), 0, 0);
             for cut in cuts.iter().cycle() {
-                let to = (at + cut).min(octets.len());
-                let became = framing.take(&octets[at..to]);
+                let to = (at + cut).min(bytes.len());
+                let became = framing.take(&bytes[at..to]);
                 let ended = ends.iter().filter(|end| **end > at && **end <= to).count();
                 prop_assert_eq!(became, ended > 0);
                 whole += ended;
                 let last = ends.iter().filter(|end| **end <= to).max().copied().unwrap_or(0);
-                prop_assert_eq!(framing.held, to - last);
+                prop_assert_eq!(framing.received, to - last);
                 at = to;
-                if at == octets.len() {
+                if at == bytes.len() {
                     break;
                 }
             }
-            prop_assert_eq!((whole, framing.held), (lengths.len(), 0));
+            prop_assert_eq!((whole, framing.received), (lengths.len(), 0));
         }
     }
 }

@@ -36,10 +36,10 @@ impl Caller {
         }
     }
 
-    pub(super) fn done(self, octets: Vec<u8>) {
+    pub(super) fn done(self, bytes: Vec<u8>) {
         match self {
-            Self::Keyless(ticket) => ticket.reply(opcode::SUCCESS, &octets),
-            Self::Native(call) => call.done(octets),
+            Self::Keyless(ticket) => ticket.reply(opcode::SUCCESS, &bytes),
+            Self::Native(call) => call.done(bytes),
         }
     }
 
@@ -52,7 +52,7 @@ impl Caller {
 
     pub(super) fn end(self, done: Result<Vec<u8>, impl Into<Failure>>) {
         match done {
-            Ok(octets) => self.done(octets),
+            Ok(bytes) => self.done(bytes),
             Err(error) => self.fail(error.into()),
         }
     }
@@ -66,11 +66,11 @@ impl Caller {
     }
 
     /// Waits until the caller cancels.
-    pub(super) fn gone(&self) -> BoxFuture<'static, ()> {
+    pub(super) fn cancelled(&self) -> BoxFuture<'static, ()> {
         match self {
             Self::Keyless(ticket) => {
                 let outbox = Arc::clone(ticket.outbox());
-                Box::pin(async move { outbox.gone().await })
+                Box::pin(async move { outbox.cancelled().await })
             }
             Self::Native(call) => {
                 let signal = call.cancel_signal();
@@ -83,7 +83,7 @@ impl Caller {
 impl Responder for Caller {
     fn is_waiting(&self) -> bool {
         match self {
-            Self::Keyless(ticket) => ticket.outbox().is_there(),
+            Self::Keyless(ticket) => ticket.outbox().is_open(),
             Self::Native(call) => call.is_wanted(),
         }
     }

@@ -21,13 +21,13 @@ const READ: usize = 16 << 10;
 /// Maximum bytes to read before finished replies are written.
 const READ_ROUND: usize = 64 << 10;
 /// Maximum capacity of a buffer that is reused for later replies.
-const KEEP: usize = 256 << 10;
+const BUFFER_CAPACITY_MAX: usize = 256 << 10;
 /// Timeout of a write without progress; then the connection is closed.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// Time for pending requests after reading has stopped.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
 /// Timeout for closing the stream.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reason why a client's connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,7 +75,7 @@ where
     connection.outbox.close();
     if !matches!(end, End::Broken | End::Unread) {
         // The peer may already have closed the connection; the result does not matter.
-        let _ = tokio::time::timeout(FAREWELL, connection.stream.shutdown()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, connection.stream.shutdown()).await;
     }
     end
 }
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.written == self.output.len() {
                 self.output.clear();
                 self.written = 0;
-                if self.output.capacity() > KEEP {
+                if self.output.capacity() > BUFFER_CAPACITY_MAX {
                     self.output = Vec::new();
                 }
                 if !self.outbox.take(&mut self.output) {
@@ -339,14 +339,14 @@ mod tests {
         fn poll_write(
             mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
-            octets: &[u8],
+            bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
             self.gate.waker.register(context.waker());
             if !self.gate.is_open.load(SeqCst) {
                 return Poll::Pending;
             }
             self.gate.writes.fetch_add(1, SeqCst);
-            Pin::new(&mut self.inner).poll_write(context, octets)
+            Pin::new(&mut self.inner).poll_write(context, bytes)
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -394,11 +394,11 @@ mod tests {
 
         /// Returns the payloads of `count` replies, each exactly once.
         async fn replies(&mut self, count: usize) -> Vec<Vec<u8>> {
-            let (mut octets, mut payloads) = (Vec::new(), vec![None; count]);
+            let (mut bytes, mut payloads) = (Vec::new(), vec![None; count]);
             let mut start = 0;
             while payloads.iter().any(Option::is_none) {
-                assert!(self.client.read_buf(&mut octets).await.unwrap() > 0, "it is closed");
-                while let Some((header, body)) = wire::first(&octets[start..]) {
+                assert!(self.client.read_buf(&mut bytes).await.unwrap() > 0, "it is closed");
+                while let Some((header, body)) = wire::first(&bytes[start..]) {
                     let items = MessageItems::parse(body).unwrap();
                     assert_ne!(items.opcode, opcode::ERROR, "{:?}", items.payload);
                     let before = payloads[header.id as usize].replace(items.payload.to_vec());

@@ -24,7 +24,7 @@ use crate::tenant::Tenant;
 const LONG: usize = 4_096;
 
 /// Extra time after the deadline, in which an error that names the late node may arrive.
-const NAMING: Duration = Duration::from_millis(20);
+const LATE_ERROR_GRACE: Duration = Duration::from_millis(20);
 
 /// Error message for the schemes of [`is_legacy`].
 const LEGACY: &str = "RSA signatures with MD5, SHA-1 or SHA-224 are supported by security modules only";
@@ -86,7 +86,7 @@ impl ServerState {
             return caller.fail(Failure::Misfit(misfit));
         }
         // Other nodes have software keys too, and would return the same error.
-        if (key.here.is_some() || key.route.is_some()) && is_legacy(scheme) {
+        if (key.in_process_key.is_some() || key.route.is_some()) && is_legacy(scheme) {
             return caller.fail(Failure::Broken(LEGACY.to_owned()));
         }
         let deadline = self.deadline(&caller, &key, terms.due);
@@ -94,7 +94,7 @@ impl ServerState {
             return caller.fail(Failure::Late);
         }
         let is_long = input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.octets.reserve(input.len(), &tenant));
+        let held = is_long.then(|| self.byte_budget.reserve(input.len(), &tenant));
         if let Some(None) = held {
             return caller.fail(Failure::Overloaded(Refusal::Octets));
         }
@@ -102,7 +102,7 @@ impl ServerState {
             return caller.fail(Failure::Overloaded(refusal));
         }
         caller.entry_mut().queue(held.flatten());
-        let Some(here) = key.here.clone() else {
+        let Some(in_process_key) = key.in_process_key.clone() else {
             let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
             return self.dispatch_remote(
                 caller,
@@ -113,7 +113,8 @@ impl ServerState {
             );
         };
         let cost = if input.len() > LONG && key.cost == Cost::Light { Cost::Medium } else { key.cost };
-        let job = Job { key: here, scheme, input, deadline, line: tenant.line(), responder: caller };
+        let job =
+            Job { key: in_process_key, scheme, input, deadline, line: tenant.line(), responder: caller };
         if let Err(job) = self.stage.submit(cost, job) {
             job.responder.fail(Failure::Overloaded(Refusal::Stage));
         }
@@ -143,7 +144,7 @@ impl ServerState {
 
     /// Returns the deadline: as requested by the caller, or the default for the key.
     fn deadline(&self, caller: &Caller, key: &Key, due: Option<Instant>) -> Instant {
-        due.unwrap_or_else(|| caller.entry().began() + key.patience(self.options.deadline))
+        due.unwrap_or_else(|| caller.entry().began() + key.default_timeout(self.options.deadline))
     }
 
     /// Returns whether RSA decryption is enabled for this tenant.
@@ -170,7 +171,7 @@ impl ServerState {
         if input.len() != wanted {
             return caller.fail(Failure::Misfit(Misfit::Length { wanted, given: input.len() }));
         }
-        if key.here.is_some() || key.route.is_some() {
+        if key.in_process_key.is_some() || key.route.is_some() {
             return caller.fail(Failure::NoDecryption);
         }
         let deadline = self.deadline(&caller, &key, due);
@@ -211,15 +212,15 @@ impl ServerState {
             let _live = telemetry::tasks::guard("keyless-elsewhere");
             let _permits = (of_key, of_all, counted);
             caller.entry_mut().started();
-            let gone = caller.gone();
+            let cancelled = caller.cancelled();
             let calling = call_remote(&mut caller, &key, operation, &input, deadline);
             // The call itself ends at the deadline with an error that names the node. This timeout is a fallback for calls that do
             // not.
-            let end = deadline + NAMING;
+            let end = deadline + LATE_ERROR_GRACE;
             let done = tokio::select! {
                 // Checked first: a cancelled request is not signed, even if the signature is possible now.
                 biased;
-                () = gone => None,
+                () = cancelled => None,
                 done = tokio::time::timeout_at(end.into(), calling) => Some(done),
             };
             let done = done.map(|done| done.unwrap_or(Err(Failure::Late)));

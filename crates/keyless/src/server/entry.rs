@@ -204,7 +204,7 @@ pub(super) struct Entry {
     in_flight: i64,
     queued: Option<Duration>,
     /// Whether the request is queued.
-    waits: bool,
+    is_queued: bool,
     span: Span,
     /// Span of the current stage: queue, then sign.
     stage: Span,
@@ -238,7 +238,7 @@ impl Entry {
             began,
             in_flight,
             queued: None,
-            waits: false,
+            is_queued: false,
             span: span.unwrap_or_else(Span::none),
             stage: Span::none(),
             reserved: None,
@@ -278,7 +278,7 @@ impl Entry {
     /// Marks the request as queued, with the memory reserved for a long message.
     pub(super) fn queue(&mut self, reserved: Option<ReservedBytes>) {
         self.reserved = reserved;
-        self.waits = true;
+        self.is_queued = true;
         self.metrics.queued(self.place);
         self.stage = self.child("queue");
     }
@@ -294,7 +294,7 @@ impl Entry {
     }
 
     fn leave_queue(&mut self) {
-        if std::mem::take(&mut self.waits) {
+        if std::mem::take(&mut self.is_queued) {
             self.metrics.dequeued(self.place);
         }
     }
@@ -344,17 +344,17 @@ impl Entry {
     /// Marks the request as done, and completes its record. The reply is sent next.
     pub(super) fn done(&mut self) {
         if let Some(draft) = self.draft.take() {
-            draft.made(Arc::clone(&self.tenant), self.client);
+            draft.complete(Arc::clone(&self.tenant), self.client);
         }
         self.ended(None, false);
     }
 
     /// Records that the client cancelled the request.
-    pub(super) fn gone(&mut self) {
+    pub(super) fn cancelled(&mut self) {
         self.ended(None, true);
     }
 
-    fn ended(&mut self, failed: Option<(&'static str, &Failure)>, gone: bool) {
+    fn ended(&mut self, failed: Option<(&'static str, &Failure)>, cancelled: bool) {
         if !std::mem::take(&mut self.open) {
             return;
         }
@@ -369,12 +369,12 @@ impl Entry {
         let queued_us = self.queued.unwrap_or_default().as_micros() as u64;
         self.span
             .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "a request finished"));
-        self.keep(took, failed, gone);
+        self.keep(took, failed, cancelled);
     }
 
     /// Stores the trace of the request for inspection, if the request failed, was slow, or has a trace or request ID. Exports its
     /// spans if enabled. Immediate rejections are not stored, because they are frequent and would displace other failures.
-    fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
+    fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, cancelled: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
         let has_name = self.trace.is_some() || self.forwarded_span.is_some() || self.request_id.is_some();
@@ -386,7 +386,7 @@ impl Entry {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let end = match failed {
             Some((name, failure)) => End::Failed(name, traces::failure(failure)),
-            None if gone => End::Gone,
+            None if cancelled => End::Gone,
             None => End::Done,
         };
         let record = Record {
@@ -415,7 +415,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.gone();
+        self.cancelled();
     }
 }
 
@@ -447,15 +447,15 @@ mod tests {
             };
             (of("in_flight"), of("queued"))
         };
-        let (mut signed, mut late, mut gone, refused) = (entry(), entry(), entry(), entry());
+        let (mut signed, mut late, mut cancelled, refused) = (entry(), entry(), entry(), entry());
         assert_eq!(figures(), (4, 0));
-        [&mut signed, &mut late, &mut gone].into_iter().for_each(|entry| entry.queue(None));
+        [&mut signed, &mut late, &mut cancelled].into_iter().for_each(|entry| entry.queue(None));
         assert_eq!(figures(), (4, 3));
         signed.started();
         assert_eq!(figures(), (4, 2), "it is being signed");
         late.started();
         late.failed(&Failure::Late, "internal");
-        drop(gone);
+        drop(cancelled);
         assert_eq!(figures(), (2, 0));
         signed.done();
         drop(refused);

@@ -24,7 +24,7 @@ pub(super) struct ReservedBytes(
 
 impl ByteBudget {
     pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
-        let of_tenant = tenant.octets(count, BYTES_MAX / 2)?;
+        let of_tenant = tenant.bytes(count, BYTES_MAX / 2)?;
         // If the total is exceeded, dropping `held` returns the bytes.
         let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);

@@ -147,7 +147,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
         tickets,
         remote: ConcurrencyLimit::default(),
         relays: RelayLimit::default(),
-        octets: ByteBudget::default(),
+        byte_budget: ByteBudget::default(),
         tls: RwLock::new(None),
         nodes_tls: RwLock::new(None),
         slots: ConnectionSlots::new(options.connections_max),
@@ -234,9 +234,9 @@ impl Running {
         let mut presented = presented.write();
         if let Some(before) = presented.take() {
             if before.options.accepts_subset_of(options) {
-                new.dismissed = before.dismissed;
+                new.superseded = before.superseded;
             } else {
-                before.dismissed.cancel();
+                before.superseded.cancel();
             }
         }
         *presented = Some(new);

@@ -108,10 +108,11 @@ where
     let service = KeyServiceServer::new(Keys::new(Arc::clone(&shared), client))
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(2 * MESSAGE_MAX);
-    let (half_sent, patience) = (IncompleteBytes::default(), shared.options.idle);
+    let (incomplete_bytes, idle_timeout) = (IncompleteBytes::default(), shared.options.idle);
     let answer = service_fn(move |request: http::Request<Incoming>| {
         let is_stream = request.uri().path().ends_with("/SignStream");
-        let request = request.map(|body| IncomingMessages::new(body, half_sent.clone(), patience, is_stream));
+        let request = request
+            .map(|body| IncomingMessages::new(body, incomplete_bytes.clone(), idle_timeout, is_stream));
         service.clone().call(request)
     });
     let connection = http2::Builder::new(owned)
@@ -153,8 +154,8 @@ fn end_of(ended: &Result<(), hyper::Error>) -> End {
 async fn idle(shared: &ServerState, activity: &Activity) {
     let mut begun = 0;
     loop {
-        let patience = if begun == 0 { shared.options.idle } else { shared.options.socket_idle };
-        tokio::time::sleep(patience).await;
+        let idle_timeout = if begun == 0 { shared.options.idle } else { shared.options.socket_idle };
+        tokio::time::sleep(idle_timeout).await;
         let now = activity.begun.load(Relaxed);
         if now == begun && activity.under_way.load(Relaxed) == 0 {
             return;

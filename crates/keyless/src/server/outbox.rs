@@ -22,7 +22,7 @@ pub(super) struct Outbox {
     waiting: Mutex<Vec<u8>>,
     overflowed: AtomicBool,
     closed: AtomicBool,
-    gone: CancellationToken,
+    cancelled: CancellationToken,
     in_flight: AtomicUsize,
     waker: AtomicWaker,
     metrics: Metrics,
@@ -35,7 +35,7 @@ impl Outbox {
             waiting: Mutex::default(),
             overflowed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            gone: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
             in_flight: AtomicUsize::new(0),
             waker: AtomicWaker::new(),
             metrics,
@@ -48,7 +48,7 @@ impl Outbox {
     }
 
     /// Returns whether the outbox still accepts replies.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Relaxed)
     }
 
@@ -80,13 +80,13 @@ impl Outbox {
     /// Closes the outbox: later replies are dropped.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        self.gone.cancel();
+        self.cancelled.cancel();
         *self.waiting.lock() = Vec::new();
     }
 
     /// Waits until [`Self::close`].
-    pub(super) async fn gone(&self) {
-        self.gone.cancelled().await;
+    pub(super) async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 
     /// Queues a complete message.
@@ -157,9 +157,9 @@ impl Ticket {
     }
 
     fn send_error(&mut self, failure: &Failure) {
-        if !self.outbox.is_there() {
+        if !self.outbox.is_open() {
             // The connection is closed, so no reply is sent.
-            self.entry.gone();
+            self.entry.cancelled();
             return self.end();
         }
         let code = failure.keyless();

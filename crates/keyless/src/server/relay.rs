@@ -34,7 +34,7 @@ impl ServerState {
             return call.fail(Failure::Relay(RelayError::Full));
         };
         let is_long = request.input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.octets.reserve(request.input.len(), &tenant));
+        let held = is_long.then(|| self.byte_budget.reserve(request.input.len(), &tenant));
         if let Some(None) = held {
             return call.fail(Failure::Relay(RelayError::Full));
         }

@@ -37,7 +37,7 @@ pub(super) struct Replies {
     closed: AtomicBool,
     /// Number of cancelled requests in `under_way`. Usually 0, so that the map need not be searched.
     cancelled: AtomicUsize,
-    gone: Notify,
+    cancellation: Notify,
     waker: AtomicWaker,
 }
 
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl Replies {
-    fn is_there(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Acquire)
     }
 
@@ -59,11 +59,11 @@ impl Replies {
     }
 
     fn is_wanted(&self, id: u64) -> bool {
-        self.is_there() && !self.is_cancelled(id)
+        self.is_open() && !self.is_cancelled(id)
     }
 
     fn push(&self, id: u64, outcome: Outcome) {
-        if self.is_there() {
+        if self.is_open() {
             self.unread.0.fetch_add(octets(&outcome), Ordering::Relaxed);
             let mut state = self.state.lock();
             // A later request may use this ID again.
@@ -92,7 +92,7 @@ impl CancelSignal {
     pub(super) async fn cancelled(&self) {
         loop {
             // Subscribe before the check, so that no notification is missed.
-            let mut word = std::pin::pin!(self.replies.gone.notified());
+            let mut word = std::pin::pin!(self.replies.cancellation.notified());
             word.as_mut().enable();
             if !self.is() {
                 return;
@@ -123,7 +123,7 @@ impl Inbox {
             state: Mutex::default(),
             closed: AtomicBool::new(false),
             cancelled: AtomicUsize::new(0),
-            gone: Notify::new(),
+            cancellation: Notify::new(),
             waker: AtomicWaker::new(),
         };
         Self { replies: Arc::new(replies), expected: 0 }
@@ -144,7 +144,7 @@ impl Inbox {
         {
             self.replies.cancelled.fetch_add(1, Ordering::AcqRel);
             drop(state);
-            self.replies.gone.notify_waiters();
+            self.replies.cancellation.notify_waiters();
         }
     }
 
@@ -197,7 +197,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.replies.closed.store(true, Ordering::Release);
-        self.replies.gone.notify_waiters();
+        self.replies.cancellation.notify_waiters();
     }
 }
 
@@ -227,10 +227,10 @@ impl Call {
     }
 
     pub(super) fn fail(mut self, failure: Failure) {
-        self.give(failure);
+        self.push_failure(failure);
     }
 
-    fn give(&mut self, failure: Failure) {
+    fn push_failure(&mut self, failure: Failure) {
         // The sending node may use another path to the destination.
         let failure = match failure {
             Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoWay),
@@ -245,9 +245,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         // A caller that disconnected gets no reply, and its end is no error.
-        if self.open && self.replies.is_there() {
+        if self.open && self.replies.is_open() {
             let is_cancelled = self.replies.is_cancelled(self.id);
-            self.give(if is_cancelled { Failure::Cancelled } else { Failure::Stopping });
+            self.push_failure(if is_cancelled { Failure::Cancelled } else { Failure::Stopping });
         }
     }
 }

@@ -99,7 +99,7 @@ fn origin(items: &MessageItems<'_>, client: &Client, tenant: &str) -> Origin {
 fn span(items: &MessageItems<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
     let request_id = request_id.unwrap_or_default();
-    let trace = items.trace.map(shown).unwrap_or_default();
+    let trace = items.trace.map(format_trace).unwrap_or_default();
     let ski = items.ski.map(|ski| ski.to_string()).unwrap_or_default();
     tracing::debug_span!("keyless", tenant, opcode, ski, request_id, trace)
 }
@@ -118,7 +118,7 @@ fn request_id(context: &[u8]) -> Option<Box<str>> {
 }
 
 /// Formats a span context: text unchanged, other bytes in hexadecimal.
-fn shown(trace: &[u8]) -> String {
+fn format_trace(trace: &[u8]) -> String {
     let part = &trace[..trace.len().min(REQUEST_ID_MAX)];
     match std::str::from_utf8(part) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -137,8 +137,8 @@ mod tests {
         for none in [&b"{"[..], b"[]", b"{}", br#"{"request_id":7}"#] {
             assert_eq!(request_id(none), None);
         }
-        assert_eq!(shown(b"3b:1:0:1"), "3b:1:0:1");
-        assert_eq!(shown(&[0, 0xff]), "00ff");
-        assert_eq!(shown(&[b'a'; 1_000]).len(), REQUEST_ID_MAX);
+        assert_eq!(format_trace(b"3b:1:0:1"), "3b:1:0:1");
+        assert_eq!(format_trace(&[0, 0xff]), "00ff");
+        assert_eq!(format_trace(&[b'a'; 1_000]).len(), REQUEST_ID_MAX);
     }
 }

@@ -43,7 +43,7 @@ const PAGE: usize = 100;
 /// Maximum number of keys in a page.
 const PAGE_MAX: usize = 1_000;
 /// Maximum number of keys that are checked for a page, 1 µs each. Keys that the tenant may not use are checked and skipped.
-const LOOKED_AT_MAX: usize = 4_096;
+const CHECKED_KEYS_MAX: usize = 4_096;
 /// Maximum requests of a stream that are read before replies are sent.
 const ROUND: usize = 64;
 /// Maximum deadline of a request; a longer one is shortened to this value. Does not apply to streams, which may last a day.
@@ -98,14 +98,14 @@ impl Keys {
         let name = key_name(&request);
         let mut call = inbox.call(number, self.entry(place, name, &request, given));
         call.is_node = self.client.is_node();
-        let patience = Duration::from_millis(request.timeout_ms.into()).min(DEADLINE_MAX);
-        let own = (request.timeout_ms > 0).then(|| call.entry.began() + patience);
+        let request_timeout = Duration::from_millis(request.timeout_ms.into()).min(DEADLINE_MAX);
+        let own = (request.timeout_ms > 0).then(|| call.entry.began() + request_timeout);
         let due = own.into_iter().chain(given.due).min();
         if request.input.len() > INPUT_MAX {
             return call.fail(Failure::TooLong { given: request.input.len(), most: INPUT_MAX });
         }
         let Some(name) = name else { return call.fail(Failure::NoKey) };
-        if !self.shared.lets_in(self.client.identity()) {
+        if !self.shared.may_connect(self.client.identity()) {
             return call.fail(Failure::UnknownKey);
         }
         if !request.node.is_empty() {
@@ -150,17 +150,17 @@ impl Keys {
         &self,
         opcode: u8,
         metadata: &MetadataMap,
-        (octets, most): (&[u8], usize),
+        (bytes, most): (&[u8], usize),
         work: impl FnOnce(&ServerState, Caller, &[u8]),
     ) -> Result<Vec<u8>, Status> {
         let place = operation::place(opcode).map_err(|_| Status::unimplemented("unknown operation"))?;
         let mut inbox = self.inbox();
         let call =
             inbox.call(0, self.entry(place, None, &SignRequest::default(), &CallMetadata::of(metadata)));
-        if octets.len() > most {
-            call.fail(Failure::TooLong { given: octets.len(), most });
+        if bytes.len() > most {
+            call.fail(Failure::TooLong { given: bytes.len(), most });
         } else {
-            work(&self.shared, Caller::Native(call), octets);
+            work(&self.shared, Caller::Native(call), bytes);
         }
         outcome(inbox.next().await)
     }
@@ -207,7 +207,7 @@ fn key_name(request: &SignRequest) -> Option<KeyName> {
     }
 }
 
-fn listed(key: &Key) -> proto::Key {
+fn proto_key(key: &Key) -> proto::Key {
     proto::Key {
         ski: key.ski.0.to_vec(),
         spki_sha256: key.spki_sha256.as_bytes().to_vec(),
@@ -224,7 +224,7 @@ fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TracePa
 }
 
 /// Waits for work until the deadline, and then cancels the work.
-async fn in_time<T>(due: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Status> {
+async fn with_deadline<T>(due: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Status> {
     match due {
         Some(due) => tokio::time::timeout_at(due.into(), work).await.map_err(|_| status(&Failure::Late)),
         None => Ok(work.await),
@@ -240,7 +240,7 @@ impl KeyService for Keys {
         let request = request.into_inner();
         let (id, mut inbox) = (request.id, self.inbox());
         self.begin(&mut inbox, id, request, &given);
-        let signature = outcome(in_time(given.due, inbox.next()).await?)?;
+        let signature = outcome(with_deadline(given.due, inbox.next()).await?)?;
         Ok(Response::new(reply(id, Ok(signature))))
     }
 
@@ -271,7 +271,7 @@ impl KeyService for Keys {
             }
         };
         // Replies that are missing at the deadline count as late; the others are returned.
-        let _ = in_time(given.due, all).await;
+        let _ = with_deadline(given.due, all).await;
         Ok(Response::new(proto::SignBatchReply { replies }))
     }
 
@@ -313,16 +313,16 @@ impl KeyService for Keys {
             tenant.counters().refused(refusal);
             return Err(status(&Failure::Overloaded(refusal)));
         }
-        let (mut keys, mut last, mut looked_at) = (Vec::new(), after, 0);
-        while keys.len() < size && looked_at < LOOKED_AT_MAX {
+        let (mut keys, mut last, mut checked) = (Vec::new(), after, 0);
+        while keys.len() < size && checked < CHECKED_KEYS_MAX {
             let some = self.shared.keys.page(last.as_ref(), size - keys.len());
             if some.is_empty() {
                 last = None;
                 break;
             }
-            looked_at += some.len();
+            checked += some.len();
             last = some.last().map(|key| key.ski);
-            keys.extend(some.iter().filter(|key| tenant.may_use(key)).map(|key| listed(key)));
+            keys.extend(some.iter().filter(|key| tenant.may_use(key)).map(|key| proto_key(key)));
         }
         let last = last.filter(|last| !self.shared.keys.page(Some(last), 1).is_empty());
         let next_page_token = last.map(|ski| ski.0.to_vec()).unwrap_or_default();

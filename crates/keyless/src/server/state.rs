@@ -29,7 +29,7 @@ pub(super) struct ServerState {
     pub(super) tickets: Option<TicketKeys>,
     pub(super) remote: ConcurrencyLimit,
     pub(super) relays: RelayLimit,
-    pub(super) octets: ByteBudget,
+    pub(super) byte_budget: ByteBudget,
     pub(super) tls: RwLock<Option<Presented>>,
     /// TLS options for other nodes.
     pub(super) nodes_tls: RwLock<Option<Presented>>,
@@ -45,7 +45,7 @@ impl ServerState {
 
     /// Returns whether the client may connect. The certificate of a node must belong to a current member; any other verified
     /// certificate suffices.
-    pub(super) fn lets_in(&self, identity: &Identity) -> bool {
+    pub(super) fn may_connect(&self, identity: &Identity) -> bool {
         !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
     }
 
@@ -60,7 +60,7 @@ impl ServerState {
     /// Waits until a node is no longer a member. Never completes without a router.
     pub(super) async fn wait_until_removed(&self, identity: &Identity) {
         match self.router() {
-            Some(router) => router.gone(identity).await,
+            Some(router) => router.wait_until_removed(identity).await,
             None => std::future::pending().await,
         }
     }

@@ -59,12 +59,12 @@ pub(super) struct Presented {
     pub(super) configs: TlsConfigs,
     pub(super) options: TlsOptions,
     /// Cancelled when clients that connected with these options must authenticate again.
-    pub(super) dismissed: CancellationToken,
+    pub(super) superseded: CancellationToken,
 }
 
 impl Presented {
     pub(super) fn new(configs: TlsConfigs, options: TlsOptions, stopping: &CancellationToken) -> Self {
-        Self { configs, options, dismissed: stopping.child_token() }
+        Self { configs, options, superseded: stopping.child_token() }
     }
 }
 

@@ -104,8 +104,8 @@ impl Tenant {
     }
 
     /// Reserves `count` bytes of memory for inputs, up to `most` bytes for the tenant.
-    pub(crate) fn octets(&self, count: usize, most: usize) -> Option<Counted> {
-        Counted::take(&self.account, count, most, |account| &account.octets)
+    pub(crate) fn bytes(&self, count: usize, most: usize) -> Option<Counted> {
+        Counted::take(&self.account, count, most, |account| &account.bytes)
     }
 
     pub(crate) fn may_decrypt(&self) -> bool {
@@ -157,14 +157,14 @@ struct Account {
     counters: TenantCounters,
     flow: FlowMonitor,
     connections: AtomicUsize,
-    octets: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 impl Account {
     fn new(line: usize, counters: TenantCounters) -> Arc<Self> {
         let flow = FlowMonitor::new(counters.ratio.clone());
-        let (connections, octets) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { line, counters, flow, connections, octets })
+        let (connections, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { line, counters, flow, connections, bytes })
     }
 }
 

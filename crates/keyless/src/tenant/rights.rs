@@ -22,9 +22,9 @@ impl KeyPermissions {
     pub(super) fn new(keys: &[String]) -> Self {
         let mut rights = Self { all: keys.is_empty(), ..Self::default() };
         for text in keys {
-            if let Some(ski) = octets::<20>(text) {
+            if let Some(ski) = parse_hex::<20>(text) {
                 rights.skis.insert(Ski(ski));
-            } else if let Some(spki) = octets::<32>(text) {
+            } else if let Some(spki) = parse_hex::<32>(text) {
                 rights.spkis.insert(SpkiHash::from_bytes(spki));
             } else if text.contains('*') {
                 rights.globs.push(text.clone());
@@ -45,6 +45,6 @@ impl KeyPermissions {
     }
 }
 
-fn octets<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }

@@ -167,7 +167,7 @@ impl Traces {
     }
 
     fn named(&self, id: &str) -> Vec<Arc<Record>> {
-        let is_trace = id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit());
+        let is_trace = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let trace = if is_trace { u128::from_str_radix(id, 16).ok() } else { None };
         let is_it = |record: &Arc<Record>| {
             trace == Some(record.trace) || record.request_id.as_deref().is_some_and(|own| own == id)
@@ -187,7 +187,7 @@ impl Traces {
         let number = || self.0.numbers.fetch_add(1, Relaxed);
         match caller {
             Some(caller) => caller.is_sampled(),
-            None => spans.wants(number()),
+            None => spans.samples(number()),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::peer::{Gated, KINDS, TIMEOUT, World, key, openssl_verifies, patient, 
 const ECDSA: u8 = 0x15;
 const DIGEST: [u8; 32] = [7; 32];
 
-fn patience() -> Instant {
+fn deadline() -> Instant {
     Instant::now() + TIMEOUT
 }
 
@@ -84,7 +84,7 @@ async fn every_key_type_signs_over_tls_and_over_the_unix_socket() {
             let remote = client.key(here.spki()).unwrap();
             assert_eq!((remote.key_type(), remote.ski()), (kind, ski(here)));
             let scheme = Scheme::of(kind).unwrap();
-            let signature = remote.sign(b"a message", patience()).await.unwrap();
+            let signature = remote.sign(b"a message", deadline()).await.unwrap();
             let input = scheme.input(b"a message").unwrap();
             assert!(openssl_verifies(here.spki(), scheme, &input, &signature), "{kind}");
         }
@@ -97,7 +97,7 @@ async fn concurrent_requests_share_one_connection() {
     let world = World::new().await;
     let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
-    let signed = join_all((0..1_000).map(|_| client.call(&items, patience()))).await;
+    let signed = join_all((0..1_000).map(|_| client.call(&items, deadline()))).await;
     assert!(signed.iter().all(Result::is_ok), "{:?}", signed.iter().find(|signed| signed.is_err()));
     assert_eq!(figures.made(), 1.0);
     assert_eq!(figures.sum("bulla_keyless_client_requests_in_flight", ""), 0.0);
@@ -117,22 +117,22 @@ async fn slow_key_does_not_block_others_and_excess_requests_are_rejected() {
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let (client, items) = (client.clone(), slow);
-            tokio::spawn(async move { client.call(&items, patience()).await })
+            tokio::spawn(async move { client.call(&items, deadline()).await })
         })
         .collect();
     until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 2.0).await;
-    client.call(&fast, patience()).await.unwrap();
+    client.call(&fast, deadline()).await.unwrap();
 
     let third = tokio::spawn({
         let client = client.clone();
-        async move { client.call(&slow, patience()).await }
+        async move { client.call(&slow, deadline()).await }
     });
     until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 3.0).await;
-    let refused = client.call(&fast, patience()).await;
+    let refused = client.call(&fast, deadline()).await;
     assert!(matches!(refused, Err(ClientError::Overloaded(_))), "{refused:?}");
     third.abort();
     until(|| figures.sum("bulla_keyless_client_requests_in_flight", "") == 2.0).await;
-    client.call(&fast, patience()).await.unwrap();
+    client.call(&fast, deadline()).await.unwrap();
 
     open.send(true).unwrap();
     for waiting in waiting {
@@ -146,13 +146,13 @@ async fn late_reply_is_dropped_and_the_connection_stays_open() {
     let world = World::with(patient(), vec![slow.clone() as KeyRef]).await;
     let (client, figures) = client(&[unix(&world)], calm());
     let remote = client.key(slow.spki()).unwrap();
-    client.call(&ecdsa(key(KeyType::P256)), patience()).await.unwrap();
+    client.call(&ecdsa(key(KeyType::P256)), deadline()).await.unwrap();
     let soon = Instant::now() + Duration::from_millis(50);
     let late = remote.sign_digest(Scheme::Ecdsa(Hash::Sha256), &DIGEST, soon).await;
     assert_eq!(late, Err(SignError::Late));
     open.send(true).unwrap();
     for _ in 0..10 {
-        remote.sign_digest(Scheme::Ecdsa(Hash::Sha256), &DIGEST, patience()).await.unwrap();
+        remote.sign_digest(Scheme::Ecdsa(Hash::Sha256), &DIGEST, deadline()).await.unwrap();
     }
     assert_eq!(figures.made(), 1.0);
     assert_eq!(figures.sum("bulla_keyless_client_errors_total", "late"), 1.0);
@@ -163,20 +163,20 @@ async fn client_fails_fast_when_the_service_is_down_and_reconnects() {
     let world = World::new().await;
     let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
-    client.call(&items, patience()).await.unwrap();
+    client.call(&items, deadline()).await.unwrap();
     let (socket, set) = (world.socket(), world.keys.clone());
     assert!(world.running.stop().await);
     until(|| figures.sum("bulla_keyless_client_up", "") == 0.0).await;
     until(|| figures.sum("bulla_keyless_client_connects_total", "failed") > 0.0).await;
     let began = Instant::now();
-    let refused = client.call(&items, patience()).await;
+    let refused = client.call(&items, deadline()).await;
     assert_eq!(refused, Err(ClientError::Unreachable));
     assert!(began.elapsed() < TIMEOUT / 10, "nobody waits for a service that is gone");
 
     let options = Options { socket: Some(socket), ..Options::default() };
     let again = keyless::server::start(options, set, keyless::Metrics::default()).await.unwrap();
     until(|| client.is_up()).await;
-    client.call(&items, patience()).await.unwrap();
+    client.call(&items, deadline()).await.unwrap();
     again.stop().await;
 }
 
@@ -193,7 +193,7 @@ async fn client_fails_over_on_lost_or_overloaded_service_only() {
 
     let asked = tokio::spawn({
         let (client, items) = (client.clone(), ecdsa(&*slow));
-        async move { client.call(&items, patience()).await }
+        async move { client.call(&items, deadline()).await }
     });
     until(|| second.figure("bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}") == 1.0).await;
     open.send(true).unwrap();
@@ -201,7 +201,7 @@ async fn client_fails_over_on_lost_or_overloaded_service_only() {
     assert_eq!(figures.sum("bulla_keyless_client_retries_total", "made"), 1.0);
 
     first.keys.put("more", Vec::new());
-    let refused = client.call(&ecdsa(&*slow), patience()).await;
+    let refused = client.call(&ecdsa(&*slow), deadline()).await;
     let refused = refused.expect_err("the first does not have it");
     assert!(matches!(refused, ClientError::Refused { code: ErrorCode::KeyNotFound, .. }), "{refused}");
     assert_eq!(figures.sum("bulla_keyless_client_retries_total", ""), 1.0);
@@ -231,7 +231,7 @@ async fn idle_connection_is_kept_by_pings_and_closed_without_replies() {
         ..calm()
     };
     let (client, figures) = client(&[Server::Unix(mute)], impatient);
-    let lost = client.call(&ecdsa(key(KeyType::P256)), patience()).await;
+    let lost = client.call(&ecdsa(key(KeyType::P256)), deadline()).await;
     assert!(matches!(lost, Err(ClientError::Lost(_))), "{lost:?}");
     until(|| figures.made() >= 3.0).await;
     hold.abort();
@@ -246,7 +246,7 @@ async fn untrusted_client_is_rejected_until_its_certificate_changes() {
     assert!(client.call(&ecdsa(key(KeyType::P256)), short).await.is_err());
     client.change_tls(&tls(&world, &world.client_ca).tls.unwrap()).unwrap();
     let items = ecdsa(key(KeyType::P256));
-    let deadline = patience();
+    let deadline = deadline();
     while client.call(&items, deadline).await.is_err() {
         assert!(Instant::now() < deadline, "the new certificate is presented");
         until(|| client.is_up()).await;

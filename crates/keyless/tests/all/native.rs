@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use keyless::native::proto::{ListKeysRequest, SignRequest, sign_request::Key as Name};
-use keyless::native::{Client, Terms, TraceParent, named, signature};
+use keyless::native::{CallOptions, Client, TraceParent, proto_scheme, signature};
 use keyless::server::{BATCH_MAX, Options};
 use keyless::wire::MessageItems;
 use keys::{Hash, KeyRef, KeyType, Scheme, Signer};
@@ -20,15 +20,15 @@ use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
 use crate::peer::{Gated, TIMEOUT, World, key, keys, openssl_verifies, ski, until};
 
 /// Returns a deadline that expires only on a fault.
-pub(crate) fn patient() -> Terms {
-    Terms::within(TIMEOUT)
+pub(crate) fn patient() -> CallOptions {
+    CallOptions::within(TIMEOUT)
 }
 
 pub(crate) fn request(id: u64, key: &dyn Signer, scheme: Scheme, input: &[u8]) -> SignRequest {
     SignRequest {
         id,
         key: Some(Name::Ski(ski(key).0.to_vec())),
-        scheme: named(scheme).into(),
+        scheme: proto_scheme(scheme).into(),
         input: input.to_vec(),
         ..SignRequest::default()
     }
@@ -225,7 +225,7 @@ async fn requests_past_their_deadline_are_not_signed() {
     let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
     let asked = request(0, &*slow, EC, &[1; 32]);
-    let short = || Terms::within(Duration::from_millis(100));
+    let short = || CallOptions::within(Duration::from_millis(100));
     let status = client.sign(asked.clone(), short()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     // The error names the party whose deadline expired. Without a deadline of the client, it is the service's.
@@ -240,7 +240,7 @@ async fn requests_past_their_deadline_are_not_signed() {
     assert!(client.sign(asked, patient()).await.is_ok());
     assert_eq!(slow.signed.load(Ordering::Relaxed), 1, "the last one alone");
     // A deadline that has already passed.
-    let past = Terms::until(std::time::Instant::now());
+    let past = CallOptions::until(std::time::Instant::now());
     assert!(client.sign(request(0, key(KeyType::P256), EC, &[1; 32]), past).await.is_err());
     world.running.stop().await;
 }
@@ -408,7 +408,7 @@ async fn trace_context_of_the_client_is_logged_in_every_stage() {
     let (log, _default) = Log::of_this_thread();
     let world = World::new().await;
     let trace = TraceParent::parse(&format!("00-{TRACE}-00f067aa0ba902b7-01"));
-    let terms = Terms { trace, ..patient() };
+    let terms = CallOptions { trace, ..patient() };
     let client = Client::socket(world.native_path());
     client.sign(request(1, key(KeyType::P256), EC, &[1; 32]), terms).await.unwrap();
     // An item of a stream has its own trace context.

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use keyless::Source;
 use keyless::client::ClientTls;
 use keyless::native::proto::{ListKeysRequest, SignRequest};
-use keyless::native::{Client, Terms, TraceParent};
+use keyless::native::{CallOptions, Client, TraceParent};
 use keyless::routing::{
     Holders, Member, NodeId, Router, RouterOptions, RoutingMetrics, TENANT_IN_FLIGHT_MAX,
 };
@@ -655,7 +655,7 @@ async fn trace_context_is_propagated_to_the_remote_node() {
     let (log, _default) = Log::of_this_thread();
     let world = World::new(&[10]).await;
     let trace = TraceParent::parse(&format!("00-{TRACE}-00f067aa0ba902b7-01"));
-    let terms = Terms { trace, ..patient() };
+    let terms = CallOptions { trace, ..patient() };
     world.front.client().sign(request(0, &world.key, EC, &[1; 32]), terms).await.unwrap();
     world.stop().await;
     let text = log.text();

@@ -39,9 +39,9 @@ impl Identity {
     fn of(private: Zeroizing<[u8; KEY]>) -> Self {
         let key = PrivateKey::from_private_key(&X25519, &*private).expect("32 octets are an X25519 key");
         let public = key.compute_public_key().expect("an X25519 key has a public half");
-        let mut octets = [0; KEY];
-        octets.copy_from_slice(public.as_ref());
-        Self { private, public: octets }
+        let mut bytes = [0; KEY];
+        bytes.copy_from_slice(public.as_ref());
+        Self { private, public: bytes }
     }
 
     /// Returns the recipient (public key) of this key.
@@ -85,8 +85,8 @@ impl FromStr for Recipient {
     type Err = AgeError;
 
     fn from_str(text: &str) -> Result<Self, AgeError> {
-        let octets = decoded(text, PUBLIC).ok_or(NOT_RECIPIENT)?;
-        Ok(Self(*octets))
+        let bytes = decoded(text, PUBLIC).ok_or(NOT_RECIPIENT)?;
+        Ok(Self(*bytes))
     }
 }
 
@@ -111,8 +111,8 @@ fn decoded(text: &str, prefix: &str) -> Option<Zeroizing<[u8; KEY]>> {
     if !checked.hrp().to_lowercase().eq(prefix) {
         return None;
     }
-    let mut octets: Vec<u8> = checked.byte_iter().collect();
-    let key = <[u8; KEY]>::try_from(octets.as_slice()).ok().map(Zeroizing::new);
-    octets.zeroize();
+    let mut bytes: Vec<u8> = checked.byte_iter().collect();
+    let key = <[u8; KEY]>::try_from(bytes.as_slice()).ok().map(Zeroizing::new);
+    bytes.zeroize();
     key
 }

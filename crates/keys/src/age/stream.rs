@@ -65,13 +65,13 @@ impl<W: Write> AgeWriter<W> {
 }
 
 impl<W: Write> Write for AgeWriter<W> {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A full piece is written only when more data follows, because the last piece is marked.
-        if self.piece.len() == PIECE && !octets.is_empty() {
+        if self.piece.len() == PIECE && !bytes.is_empty() {
             self.put(false)?;
         }
-        let taken = octets.len().min(PIECE - self.piece.len());
-        self.piece.extend_from_slice(&octets[..taken]);
+        let taken = bytes.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
 

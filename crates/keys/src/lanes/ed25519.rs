@@ -62,8 +62,8 @@ impl Numbers {
 
 /// Computes, once, the tables that every signature reads. Returns false if the tables are wrong and must not be used.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
-    static SAID: Once = Once::new();
-    are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)
+    static LOGGED: Once = Once::new();
+    are_sound(kernel.prepare_ed25519(), "Ed25519", &LOGGED)
 }
 
 /// Returns both halves of the hash of the seed. The seed is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. Runs in

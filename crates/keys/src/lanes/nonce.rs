@@ -58,9 +58,9 @@ pub(super) fn nonce(
 
 /// Computes the next K from this K and `given`.
 fn next_key(key: &Key, given: &[u8]) -> Option<Key> {
-    let mut octets = Zeroizing::new([0; BYTES]);
-    hmac::sign_to_buffer(key, given, octets.as_mut()).ok()?;
-    Some(Key::new(HMAC_SHA256, octets.as_ref()))
+    let mut bytes = Zeroizing::new([0; BYTES]);
+    hmac::sign_to_buffer(key, given, bytes.as_mut()).ok()?;
+    Some(Key::new(HMAC_SHA256, bytes.as_ref()))
 }
 
 /// Computes the next V from K and the previous V, which is at the start of the seed.

@@ -30,18 +30,18 @@ impl Numbers {
 
     /// Creates key material that derives nonces from the private key in `pkcs8` and signs with `key`. Only tests pass another key.
     pub(super) fn with(pkcs8: &[u8], key: Box<P256Key>) -> Option<Self> {
-        let octets = private(pkcs8)?;
+        let bytes = private(pkcs8)?;
         // Filled in its final location: a move leaves copies of the secret behind.
         let mut private = Box::new(Zeroizing::new([0; BYTES]));
-        private.get_mut(BYTES.checked_sub(octets.len())?..)?.copy_from_slice(octets);
+        private.get_mut(BYTES.checked_sub(bytes.len())?..)?.copy_from_slice(bytes);
         Kernel::detect().is_none_or(prepare_tables).then_some(Self { key, private })
     }
 }
 
 /// Computes, once, the tables that every signature reads. Returns false if the tables are wrong and must not be used.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
-    static SAID: Once = Once::new();
-    are_sound(kernel.prepare_p256(), "P-256", &SAID)
+    static LOGGED: Once = Once::new();
+    are_sound(kernel.prepare_p256(), "P-256", &LOGGED)
 }
 
 /// Returns the privateKey field of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
@@ -69,8 +69,8 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
         .map(|((digest, nonce), (numbers, _))| P256Job { key: &numbers.key, digest, nonce })
         .collect();
     let outcome = |made| match made {
-        SignatureOutcome::Signature(octets) => {
-            verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed)
+        SignatureOutcome::Signature(bytes) => {
+            verify::ecdsa_der(&bytes).map_or(Outcome::Refused, Outcome::Signed)
         }
         // A refusal counts as a fault too: nonces are in range, and r or s is zero with a probability of 2^-255.
         SignatureOutcome::Refused | SignatureOutcome::Faulty => Outcome::Faulty,
@@ -128,20 +128,20 @@ mod tests {
 
     /// Leaves bytes in a stack frame that is not wiped.
     #[inline(never)]
-    fn leave(octets: &[u8; 8]) {
+    fn leave(bytes: &[u8; 8]) {
         let mut frame = [0; 4096];
-        std::hint::black_box(&mut frame)[1000..1008].copy_from_slice(octets);
+        std::hint::black_box(&mut frame)[1000..1008].copy_from_slice(bytes);
         std::hint::black_box(&frame);
     }
 
     #[test]
     fn stack_scan_finds_an_unwiped_secret() {
-        let octets = b"a secret";
+        let bytes = b"a secret";
         let memory = std::thread::spawn(|| {
-            leave(octets);
+            leave(bytes);
             below()
         });
-        assert!(memory.join().unwrap().windows(8).any(|found| found == octets));
+        assert!(memory.join().unwrap().windows(8).any(|found| found == bytes));
     }
 
     #[test]

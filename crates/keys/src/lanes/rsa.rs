@@ -46,7 +46,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, LaneJob<'_>)]) -> Vec<Outcome>
     let lanes: Vec<Job<'_>> = jobs.iter().zip(&inputs).map(|((key, _), input)| Job { key, input }).collect();
     // The library has validated the key, and the encoded message is below every modulus.
     let outcome = |made: Option<[u8; BYTES]>| match made {
-        Some(octets) => Outcome::Signed(octets.to_vec()),
+        Some(bytes) => Outcome::Signed(bytes.to_vec()),
         None => Outcome::Faulty,
     };
     kernel.private_operations(&lanes).into_iter().map(outcome).collect()

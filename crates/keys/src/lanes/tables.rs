@@ -3,9 +3,9 @@
 use std::sync::Once;
 
 /// Logs an error, once, if `are_sound` is false. Returns `are_sound`.
-pub(super) fn are_sound(are_sound: bool, curve: &str, said: &Once) -> bool {
+pub(super) fn are_sound(are_sound: bool, curve: &str, logged: &Once) -> bool {
     if !are_sound {
-        said.call_once(|| {
+        logged.call_once(|| {
             tracing::error!(
                 curve,
                 "the tables for signing in batches are corrupt: this process does not sign in batches \

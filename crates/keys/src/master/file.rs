@@ -22,7 +22,7 @@ pub(crate) fn field_of<'a>(text: &'a str, name: &str) -> Result<&'a str, String>
 }
 
 /// Permission bits that must be clear: group write, and all access by others.
-const CLOSED: u32 = 0o027;
+const FORBIDDEN_MODE_BITS: u32 = 0o027;
 const OWNER_WRITES: u32 = 0o200;
 const GROUP_READS: u32 = 0o040;
 
@@ -32,7 +32,7 @@ const GROUP_READS: u32 = 0o040;
 /// Accepts a file of another user, read through its group, and a file without write permission: Kubernetes mounts secrets in both
 /// ways.
 pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
-    let found = fs::metadata(path).map_err(|error| unread(path, error))?;
+    let found = fs::metadata(path).map_err(|error| read_error(path, error))?;
     let mode = found.permissions().mode() & 0o777;
     let own = found.uid() == rustix::process::geteuid().as_raw();
     if own && mode & OWNER_WRITES != 0 && mode & GROUP_READS != 0 {
@@ -41,7 +41,7 @@ pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, Keyr
     read_private(path, max)
 }
 
-fn unread(path: &Path, error: io::Error) -> KeyringError {
+fn read_error(path: &Path, error: io::Error) -> KeyringError {
     match error.kind() {
         io::ErrorKind::NotFound => KeyringError::Missing(path.to_owned()),
         _ => KeyringError::File { path: path.to_owned(), error },
@@ -50,16 +50,16 @@ fn unread(path: &Path, error: io::Error) -> KeyringError {
 
 /// Reads a file that others must not read. `max` is the maximum size in bytes; one more byte is read to detect longer files.
 pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
-    let failed = |error| unread(path, error);
+    let failed = |error| read_error(path, error);
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
     // The group may read the file: Kubernetes mounts secrets in this way for a non-root user.
-    if mode & CLOSED != 0 {
+    if mode & FORBIDDEN_MODE_BITS != 0 {
         return Err(KeyringError::Open { path: path.to_owned(), mode });
     }
-    let mut octets = Zeroizing::new(Vec::with_capacity(PARAMETERS_MAX as usize));
-    file.take(max + 1).read_to_end(&mut octets).map_err(failed)?;
-    Ok(octets)
+    let mut bytes = Zeroizing::new(Vec::with_capacity(PARAMETERS_MAX as usize));
+    file.take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Creates a file atomically, with mode 0600. Keeps an existing file, so that two processes that start concurrently read the same

@@ -19,8 +19,8 @@ pub struct MasterKeyId(pub(crate) [u8; MASTER_KEY_ID]);
 impl MasterKeyId {
     /// Creates an id from its bytes.
     #[must_use]
-    pub fn from_bytes(octets: [u8; MASTER_KEY_ID]) -> Self {
-        Self(octets)
+    pub fn from_bytes(bytes: [u8; MASTER_KEY_ID]) -> Self {
+        Self(bytes)
     }
 
     /// Returns the bytes of the id, as in sealed values.

@@ -61,11 +61,11 @@ fn load_file(path: &Path, create: bool) -> Result<Zeroizing<[u8; KEY]>, KeyringE
     if create && !path.exists() {
         create_once(path, &*random::<KEY>())?;
     }
-    let octets = read_key(path, KEY as u64)?;
+    let bytes = read_key(path, KEY as u64)?;
     let mut key = Zeroizing::new([0; KEY]);
-    if octets.len() != KEY {
+    if bytes.len() != KEY {
         return Err(KeyringError::NotKey(path.to_owned()));
     }
-    key.copy_from_slice(&octets);
+    key.copy_from_slice(&bytes);
     Ok(key)
 }

@@ -32,7 +32,7 @@ pub trait Wrapper: Send + Sync {
     ///
     /// # Errors
     /// A human-readable message. It reveals nothing of the key.
-    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
+    fn unwrap_key<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
 }
 
 /// Behavior if the file of a master key does not exist.
@@ -115,15 +115,15 @@ impl Wrapped {
             let what = format!("it was created with {}, but {} is configured", self.by, wrapper.name());
             return Err(KeyringError::NotWrapped { path: path.to_owned(), what });
         }
-        let given = wrapper.give_back(&self.wrapped).await.map_err(|why| refused(wrapper, why))?;
+        let unwrapped = wrapper.unwrap_key(&self.wrapped).await.map_err(|why| refused(wrapper, why))?;
         let mut key = Zeroizing::new([0; KEY]);
-        if given.len() != KEY {
-            let count = given.len();
+        if unwrapped.len() != KEY {
+            let count = unwrapped.len();
             let what = format!("returned {count} bytes, expected {KEY}; a trailing newline is not allowed");
             return Err(refused(wrapper, what));
         }
         let other = || KeyringError::OtherKey { by: self.by.clone(), path: path.to_owned() };
-        key.copy_from_slice(&given);
+        key.copy_from_slice(&unwrapped);
         if id_of(&key).to_string() == self.id { Ok(key) } else { Err(other()) }
     }
 }

@@ -64,7 +64,7 @@ struct TokenState {
     destination: String,
     context: Pkcs11,
     /// Permits for concurrent calls into the module.
-    turns: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
     /// Open sessions that no call uses.
     idle: Mutex<Vec<Session>>,
     /// The session that logged in. All other sessions are logged in only while it is open.
@@ -136,7 +136,7 @@ impl Token {
         let _call = ModuleCall::enter();
         let context = context_of(&config.module)?;
         let inner = TokenState {
-            turns: Arc::new(Semaphore::new(sessions(&config))),
+            call_permits: Arc::new(Semaphore::new(sessions(&config))),
             idle: Mutex::default(),
             login: Mutex::default(),
             logins: AtomicU64::new(0),
@@ -156,7 +156,8 @@ impl Token {
         mode: SessionMode,
         work: impl Fn(&Session) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, TokenError> {
-        let turn = tokio::time::timeout_at(deadline, Arc::clone(&self.inner.turns).acquire_owned()).await;
+        let turn =
+            tokio::time::timeout_at(deadline, Arc::clone(&self.inner.call_permits).acquire_owned()).await;
         let turn = turn.map_err(|_| TokenError::Late)?.map_err(|_| TokenError::Late)?;
         let inner = Arc::clone(&self.inner);
         let task = tokio::task::spawn_blocking(move || {
@@ -220,7 +221,7 @@ impl TokenState {
             Ok(session) => match work(&session) {
                 Err(error) if is_lost(&error) => error,
                 done => {
-                    self.give_back(session, mode);
+                    self.return_session(session, mode);
                     return done.map_err(call_error);
                 }
             },
@@ -234,7 +235,7 @@ impl TokenState {
         self.log_in(logins)?;
         let session = self.open_session(mode).map_err(call_error)?;
         let done = work(&session);
-        self.give_back(session, mode);
+        self.return_session(session, mode);
         done.map_err(call_error)
     }
 
@@ -249,7 +250,7 @@ impl TokenState {
     }
 
     /// Returns a session to the pool. Closes read-write sessions, because some tokens allow only few.
-    fn give_back(&self, session: Session, mode: SessionMode) {
+    fn return_session(&self, session: Session, mode: SessionMode) {
         if mode == SessionMode::ReadOnly {
             self.idle.lock().push(session);
         }

@@ -55,7 +55,7 @@ impl NodeKey {
     ///
     /// # Errors
     /// [`SealedError::NotSeed`]
-    pub fn from_octets(octets: &[u8]) -> Result<Self, SealedError> {
+    pub fn from_bytes(octets: &[u8]) -> Result<Self, SealedError> {
         Pair::from_seed(octets).map(Self)
     }
 

@@ -21,9 +21,9 @@ impl KemPublic {
     ///
     /// # Errors
     /// [`SealedError::NotPublic`]
-    pub fn parse(octets: &[u8]) -> Result<Self, SealedError> {
-        check_public(octets)?;
-        Ok(Self(octets.into()))
+    pub fn parse(bytes: &[u8]) -> Result<Self, SealedError> {
+        check_public(bytes)?;
+        Ok(Self(bytes.into()))
     }
 
     /// Parses the output of [`Self::to_text`].
@@ -66,6 +66,6 @@ impl<'de> Deserialize<'de> for KemPublic {
     }
 }
 
-fn check_public(octets: &[u8]) -> Result<(), SealedError> {
-    <XWing as Kem>::PublicKey::from_bytes(octets).map(drop).map_err(|_| SealedError::NotPublic)
+fn check_public(bytes: &[u8]) -> Result<(), SealedError> {
+    <XWing as Kem>::PublicKey::from_bytes(bytes).map(drop).map_err(|_| SealedError::NotPublic)
 }

@@ -26,7 +26,7 @@ impl Signer for PrivateKey {
                 return self.sign_now(message);
             }
             let (key, message) = (self.clone(), message.to_vec());
-            aside(deadline, move || key.sign_now(&message)).await
+            run_on_thread(deadline, move || key.sign_now(&message)).await
         })
     }
 
@@ -41,17 +41,17 @@ impl Signer for PrivateKey {
                 return self.sign_digest_now(scheme, input);
             }
             let (key, input) = (self.clone(), input.to_vec());
-            aside(deadline, move || key.sign_digest_now(scheme, &input)).await
+            run_on_thread(deadline, move || key.sign_digest_now(scheme, &input)).await
         })
     }
 
-    fn here(&self) -> Option<&PrivateKey> {
+    fn in_process_key(&self) -> Option<&PrivateKey> {
         Some(self)
     }
 }
 
 /// Makes a signature on a thread of its own, when the concurrency limit permits.
-async fn aside(
+async fn run_on_thread(
     deadline: Deadline,
     sign: impl FnOnce() -> Result<Vec<u8>, SignError> + Send + 'static,
 ) -> Result<Vec<u8>, SignError> {

@@ -28,7 +28,7 @@ const WITH_SESSIONS: u16 = 0x8002;
 const PASSWORD: u32 = 0x4000_0009;
 
 /// Response codes of warnings: the command was not started and can be retried.
-const AGAIN: [u32; 3] = [0x908, 0x90A, 0x922];
+const RETRY_CODES: [u32; 3] = [0x908, 0x90A, 0x922];
 /// Number of retries, over ten seconds in total. A TPM tests itself after power-up.
 const TRIES: u32 = 200;
 /// Pause before each retry.
@@ -52,10 +52,10 @@ impl Response {
         &'a self,
         read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
     ) -> Result<T, TpmError> {
-        read(&mut self.reader()).ok_or_else(|| self.wrong("the response is too short"))
+        read(&mut self.reader()).ok_or_else(|| self.response_error("the response is too short"))
     }
 
-    pub(super) fn wrong(&self, what: &'static str) -> TpmError {
+    pub(super) fn response_error(&self, what: &'static str) -> TpmError {
         TpmError::Response { command: self.code.1, what }
     }
 }
@@ -118,7 +118,7 @@ fn transact(
         match header.flatten() {
             None => return Err(TpmError::Response { command: code.1, what: "the response is too short" }),
             Some(0) => return Ok(answer),
-            Some(warning) if AGAIN.contains(&warning) && tries < TRIES => {
+            Some(warning) if RETRY_CODES.contains(&warning) && tries < TRIES => {
                 tries += 1;
                 std::thread::sleep(PAUSE);
             }

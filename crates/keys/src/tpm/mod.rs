@@ -81,7 +81,7 @@ impl Wrapper for Tpm {
         self.with(move |tpm, policy| sealing::seal(tpm, policy, &key)).boxed()
     }
 
-    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+    fn unwrap_key<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
         let wrapped = wrapped.to_vec();
         self.with(move |tpm, policy| sealing::unseal(tpm, policy, &wrapped)).boxed()
     }

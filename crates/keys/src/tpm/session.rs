@@ -86,7 +86,7 @@ impl Session {
         let value = Zeroizing::new([&self.key[..], auth].concat());
         let nonce = random::<HASH>();
         if encrypted == Encrypted::Command {
-            let first = first_of(parameters.as_mut_slice());
+            let first = first_parameter(parameters.as_mut_slice());
             let first = first.ok_or(TpmError::Session("the command has no parameter to encrypt"))?;
             mask(&value, &*nonce, &self.nonce_tpm, first);
         }
@@ -115,18 +115,19 @@ fn checked(
     let hash = sha256(&[&0_u32.to_be_bytes(), &code.0.to_be_bytes(), parameters]);
     let expected = hmac_sha256(value, &[&hash, nonce_tpm, nonce, &[attributes]]);
     if aws_lc_rs::constant_time::verify_slices_are_equal(&expected, proof).is_err() {
-        return Err(answer.wrong("the HMAC does not match: the response was changed on its way"));
+        return Err(answer.response_error("the HMAC does not match: the response was changed on its way"));
     }
     let mut parameters = Zeroizing::new(parameters.to_vec());
     if encrypted == Encrypted::Response {
-        let first = first_of(&mut parameters).ok_or_else(|| answer.wrong("the response is too short"))?;
+        let first = first_parameter(&mut parameters)
+            .ok_or_else(|| answer.response_error("the response is too short"))?;
         mask(value, nonce_tpm, nonce, first);
     }
     Ok(parameters)
 }
 
 /// Returns the content of the TPM2B at the start of the parameters.
-fn first_of(parameters: &mut [u8]) -> Option<&mut [u8]> {
+fn first_parameter(parameters: &mut [u8]) -> Option<&mut [u8]> {
     let (size, rest) = parameters.split_first_chunk_mut::<2>()?;
     rest.get_mut(..u16::from_be_bytes(*size).into())
 }

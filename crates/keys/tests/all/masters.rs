@@ -158,7 +158,7 @@ impl keys::Wrapper for Turner {
         Box::pin(async { self.turn(key) })
     }
 
-    fn give_back<'a>(
+    fn unwrap_key<'a>(
         &'a self,
         wrapped: &'a [u8],
     ) -> futures_util::future::BoxFuture<'a, Result<zeroize::Zeroizing<Vec<u8>>, String>> {

@@ -124,11 +124,11 @@ async fn malformed_sealed_values_and_unreachable_tpms_are_rejected() {
     let soft = SoftTpm::new();
     let right = tpm_of(&soft, &[], "");
     let sealed = right.wrap(&[7; 32]).await.unwrap();
-    assert_eq!(right.give_back(&sealed).await.unwrap().as_slice(), &[7; 32]);
+    assert_eq!(right.unwrap_key(&sealed).await.unwrap().as_slice(), &[7; 32]);
     for cut in [0, 1, 5, 20, sealed.len() - 1] {
         assert!(
             right
-                .give_back(&sealed[..cut])
+                .unwrap_key(&sealed[..cut])
                 .await
                 .unwrap_err()
                 .contains("not in the format of a value that a TPM sealed"),
@@ -136,11 +136,11 @@ async fn malformed_sealed_values_and_unreachable_tpms_are_rejected() {
         );
     }
     let longer = [&sealed[..], &[0]].concat();
-    assert!(right.give_back(&longer).await.is_err());
+    assert!(right.unwrap_key(&longer).await.is_err());
     for bit in (5 * 8..sealed.len() * 8).step_by(97) {
         let mut changed = sealed.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        assert!(right.give_back(&changed).await.is_err(), "{bit}");
+        assert!(right.unwrap_key(&changed).await.is_err(), "{bit}");
     }
     for text in ["", "tpmrm0", "tcp:localhost", "tcp:127.0.0.1", "http://x"] {
         assert!(text.parse::<keys::TpmAddress>().is_err(), "{text:?}");

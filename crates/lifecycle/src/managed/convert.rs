@@ -207,8 +207,8 @@ pub(crate) fn first_der(all: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the length of the first DER value in bytes, header included.
-fn der_value_length(octets: &[u8]) -> Option<usize> {
-    let first = usize::from(*octets.get(1)?);
+fn der_value_length(bytes: &[u8]) -> Option<usize> {
+    let first = usize::from(*bytes.get(1)?);
     if first < 0x80 {
         return Some(2 + first);
     }
@@ -217,7 +217,7 @@ fn der_value_length(octets: &[u8]) -> Option<usize> {
         return None;
     }
     let length =
-        octets.get(2..2 + digits)?.iter().fold(0_usize, |length, octet| length << 8 | usize::from(*octet));
+        bytes.get(2..2 + digits)?.iter().fold(0_usize, |length, octet| length << 8 | usize::from(*octet));
     length.checked_add(2 + digits)
 }
 

@@ -219,12 +219,12 @@ impl ManagedCertificate {
 
     /// Returns the status of the newest version: none, not revoked, or revoked.
     #[must_use]
-    pub fn standing(&self) -> Current {
-        standing(self.current.is_some(), self.current.is_some_and(|version| version.revoked))
+    pub fn version_status(&self) -> Current {
+        version_status(self.current.is_some(), self.current.is_some_and(|version| version.revoked))
     }
 }
 
-pub(crate) fn standing(issued: bool, revoked: bool) -> Current {
+pub(crate) fn version_status(issued: bool, revoked: bool) -> Current {
     match (issued, revoked) {
         (false, _) => Current::None,
         (true, false) => Current::Good,

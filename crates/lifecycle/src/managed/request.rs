@@ -301,11 +301,11 @@ fn parse_names(texts: &[String]) -> Result<Vec<GeneralName>, BadRequest> {
     if texts.len() > NAMES_MAX {
         return Err(BadRequest::TooManyNames);
     }
-    let mut met = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut names = Vec::with_capacity(texts.len());
     for text in texts {
         let name = GeneralName::parse(text)?;
-        if met.insert(name.to_string()) {
+        if seen.insert(name.to_string()) {
             names.push(name);
         }
     }
@@ -381,11 +381,11 @@ impl ManagedCertificate {
         if self.targets.len() > TARGETS_MAX {
             return Err(BadRequest::TooManyTargets);
         }
-        let mut met = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for target in &self.targets {
             match target {
                 TargetRef::Deploy { target, .. } => {
-                    if !met.insert(*target) {
+                    if !seen.insert(*target) {
                         return Err(BadRequest::TargetTwice);
                     }
                 }

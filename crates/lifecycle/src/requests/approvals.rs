@@ -8,7 +8,7 @@ use authority::tables::{VoteRow, Votes, approvers_of, marks_of};
 use events::{ApprovalGiven, Event};
 use futures_util::FutureExt;
 use serde_json::json;
-use store::patience;
+use store::time_limits;
 use store::{AuditEvent, Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ use crate::approval::{Approval, ApprovalState};
 use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState, id_of};
-use crate::ledger::{Entry, Ledger, attempt, lost, on};
+use crate::ledger::{Entry, Ledger, attempt, conflict_error, transaction};
 use crate::plan::{PlanFacts, void};
 use crate::runs::{Planner, replan};
 use crate::state::State;
@@ -35,7 +35,7 @@ use crate::transition::{ApprovalDetails, Failure, Transition, run_from_job};
 pub const NOTE_BYTES_MAX: usize = 2_000;
 
 /// Maximum open approvals whose plans are checked in one tick. The next tick continues after the last checked approval.
-const LOOKED_AT_MAX: i64 = 500;
+const PLAN_CHECKS_MAX: i64 = 500;
 
 /// Maximum expired approvals that one tick ends.
 const EXPIRED_MAX: i64 = 1_000;
@@ -174,7 +174,8 @@ impl Lifecycle {
         issuer: &str,
     ) -> Result<Vec<String>, StoreError> {
         let issuer = issuer.to_owned();
-        let find = on(move |tx| async move { profiles_of_issuer(tx, profiles, &issuer).await }.boxed());
+        let find =
+            transaction(move |tx| async move { profiles_of_issuer(tx, profiles, &issuer).await }.boxed());
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
@@ -188,7 +189,8 @@ impl Lifecycle {
         profiles: Vec<String>,
         target: Uuid,
     ) -> Result<Vec<String>, StoreError> {
-        let find = on(move |tx| async move { profiles_of_target(tx, profiles, target).await }.boxed());
+        let find =
+            transaction(move |tx| async move { profiles_of_target(tx, profiles, target).await }.boxed());
         self.inner.store.write("profiles_of_target", find).await
     }
 
@@ -222,7 +224,7 @@ impl Lifecycle {
         let (plan, by, certificate) = (self.planner().await?, by.clone(), view.certificate);
         attempt(&self.inner.store, "approval_decide", move || {
             let (decision, plan, by) = (decision.clone(), plan.clone(), by.clone());
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
                     let open = approvals_by_uuids(tx, vec![id]).await?;
                     let open: Vec<ApprovalRow> =
@@ -257,7 +259,7 @@ impl Lifecycle {
         let plan = self.planner().await?;
         let expired = attempt(&self.inner.store, "approvals_expire", move || {
             let plan = plan.clone();
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
                     let open = expired_approvals(tx, now_us, EXPIRED_MAX).await?;
                     let decision = Decision {
@@ -279,12 +281,12 @@ impl Lifecycle {
 
     /// Voids open approvals whose plan changed, and approvals that were created before Bulla stored plans. Part of the tick.
     pub(crate) async fn void_changed_approvals(&self) -> Result<u64, DataError> {
-        let (now_us, after) = (self.now_us(), *self.inner.approvals_looked_at.lock());
+        let (now_us, after) = (self.now_us(), *self.inner.approvals_cursor.lock());
         let (voided, next) = attempt(&self.inner.store, "approvals_void", move || {
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
-                    let open = open_approvals(tx, after, LOOKED_AT_MAX).await?;
-                    let is_page = open.len() as i64 == LOOKED_AT_MAX;
+                    let open = open_approvals(tx, after, PLAN_CHECKS_MAX).await?;
+                    let is_page = open.len() as i64 == PLAN_CHECKS_MAX;
                     let next = open.last().filter(|_| is_page).map_or(0, |last| last.id);
                     Ok((void_if_plan_changed(tx, &open, "system:approvals", now_us).await?, next))
                 }
@@ -292,7 +294,7 @@ impl Lifecycle {
             })
         })
         .await?;
-        *self.inner.approvals_looked_at.lock() = next;
+        *self.inner.approvals_cursor.lock() = next;
         Ok(voided)
     }
 
@@ -302,7 +304,7 @@ impl Lifecycle {
         let plan = self.planner().await?;
         let ended = attempt(&self.inner.store, "jobs_overdue", move || {
             let plan = plan.clone();
-            on(move |tx| async move { end_overdue(tx, &plan, now_us).await }.boxed())
+            transaction(move |tx| async move { end_overdue(tx, &plan, now_us).await }.boxed())
         })
         .await?;
         Ok(ended)
@@ -323,21 +325,21 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     let mut undeployed = Vec::new();
     for job in jobs {
         let Some(entry) = entries.get_mut(&job.certificate) else { continue };
-        let deploys = job.kind == JobKind::Deployment;
-        let error = if deploys {
+        let is_deployment = job.kind == JobKind::Deployment;
+        let error = if is_deployment {
             undeployed.push(job.id);
             "the agent did not report the deployment in time: check that the agent runs"
         } else {
             "the agent sent no CSR in time: check that the agent runs"
         };
-        let waited = if deploys { State::Deploying } else { State::AwaitingCsr };
+        let waited = if is_deployment { State::Deploying } else { State::AwaitingCsr };
         // If several targets time out, the first one has already moved the certificate to the next state.
         if entry.state() == waited {
             entry.row.last_error = Some(error.to_owned());
             entry.row.failures += 1;
             let failure = Failure { run: run_from_job(&job), error: None, deployment: None };
-            let moved = ledger.step(entry, Transition::RunFailed(failure)).is_ok();
-            if moved && !deploys {
+            let transitioned = ledger.step(entry, Transition::RunFailed(failure)).is_ok();
+            if transitioned && !is_deployment {
                 replan(&mut ledger, plan, &entry.row);
             }
         }
@@ -392,8 +394,9 @@ async fn vote(
                 "needed": needed,
             }),
         };
-        let told = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
-        store::emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &told)]).await?;
+        let approval_event = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
+        store::emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &approval_event)])
+            .await?;
         store::audit(tx, vec![event]).await?;
         return Ok(Some(Ok(())));
     }
@@ -425,8 +428,9 @@ async fn void_if_plan_changed(
     let mut voided = 0;
     for approval in open {
         let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
-        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
-        let Some(job) = jobs.iter().find(waits) else { continue };
+        let awaits_approval =
+            |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
+        let Some(job) = jobs.iter().find(awaits_approval) else { continue };
         if (&job.issuer, job.agent) == (&row.issuer, row.agent) && facts.is_covered_by(row, approval)? {
             continue;
         }
@@ -460,14 +464,15 @@ async fn settle(
     let decisions: Vec<Decision> =
         open.iter().map(|one| Decision { id: one.id, ..decision.clone() }).collect();
     if decide_approvals(tx, &decisions).await?.len() != open.len() {
-        return Err(lost("an approval"));
+        return Err(conflict_error("an approval"));
     }
     let jobs = jobs_by_ids(tx, open.iter().map(|one| one.job).collect()).await?;
     let rows = rows_of(tx, open.iter().map(|one| one.certificate).collect()).await?;
     let mut ledger = Ledger::new(decision.at_us, &decision.by);
     for approval in open {
-        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
-        let Some(job) = jobs.iter().find(waits).cloned() else { continue };
+        let awaits_approval =
+            |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
+        let Some(job) = jobs.iter().find(awaits_approval).cloned() else { continue };
         let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
         let mut entry = Entry::new(row.clone());
         let current = entry.current();
@@ -489,7 +494,7 @@ async fn settle(
             to.state = JobState::Queued;
             to.approval = Consent::Given;
             to.next_attempt_at_us = decision.at_us;
-            to.deadline_at_us = decision.at_us + patience::run_timeout_us(row.life_us());
+            to.deadline_at_us = decision.at_us + time_limits::run_timeout_us(row.life_us());
             ledger.change(job, to);
         } else {
             let mut to = job.clone();

@@ -15,20 +15,20 @@ use crate::error::{DataError, NameTaken, NotWaiting, Stale, UnderWay, from_data}
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind, JobState, target_of};
 use crate::judgement::{Judgement, LiftsApproval, violation_row};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::Violation;
 use crate::renewal::SuggestedRenewalWindow;
-use crate::runs::{Planner, deployment, hasten, open_run, plan, replan, run_now};
-use crate::state::{Illegal, State};
+use crate::runs::{Planner, deployment, open_run, plan, replan, run_now, start_immediately};
+use crate::state::{IllegalTransition, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{
     ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
 };
 use crate::tables::policies::replace_violations;
-use crate::transition::{Transition, described, run_from_job};
+use crate::transition::{Transition, event_certificate, run_from_job};
 
 /// Reason why the certificate was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -67,13 +67,13 @@ enum ChangeConsent {
 
 /// Reason why the certificate was not archived, restored or redeployed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum MoveError {
+pub enum LifecycleActionError {
     /// The object was changed after the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
     /// The current state does not permit the operation.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
+    IllegalTransition(#[from] IllegalTransition),
     /// There is no version or no target to deploy.
     #[error("{0}")]
     NothingToDeploy(&'static str),
@@ -85,9 +85,9 @@ pub enum MoveError {
     Data(#[from] DataError),
 }
 
-from_data!(MoveError);
+from_data!(LifecycleActionError);
 
-impl From<ReleaseError> for MoveError {
+impl From<ReleaseError> for LifecycleActionError {
     fn from(error: ReleaseError) -> Self {
         match error {
             ReleaseError::NotApproved(error) => error.into(),
@@ -121,7 +121,7 @@ pub struct ChangePreview {
     /// The settings that the certificate would have after the change, without state.
     pub settings: serde_json::Value,
     /// Whether the certificate needs approval now, but would not need it after the change.
-    pub lifts: bool,
+    pub lifts_approval: bool,
     /// The current profile of the certificate. `None` if this profile requires no approval.
     pub profile: Option<String>,
 }
@@ -184,10 +184,15 @@ impl Lifecycle {
     ) -> Result<ChangePreview, UpdateError> {
         let before = self.get(id).await?;
         let after = change.apply(&before, self.now_us())?;
-        let lifts = self.judge(&before).await?.check_stays(&self.judge(&after).await?).is_err();
+        let lifts_approval =
+            self.judge(&before).await?.check_approval_kept(&self.judge(&after).await?).is_err();
         let facts = self.profile_facts(&before.profile).await?;
         let guarded = facts.is_some_and(|facts| facts.requires_approval);
-        Ok(ChangePreview { settings: after.settings(), lifts, profile: guarded.then_some(before.profile) })
+        Ok(ChangePreview {
+            settings: after.settings(),
+            lifts_approval,
+            profile: guarded.then_some(before.profile),
+        })
     }
 
     async fn update_with(
@@ -216,7 +221,7 @@ impl Lifecycle {
         let (_, violations) = self.admit(&after).await?;
         let judged = self.judge(&after).await?;
         if consent == ChangeConsent::NotGiven {
-            self.judge(&before).await?.check_stays(&judged)?;
+            self.judge(&before).await?.check_approval_kept(&judged)?;
         }
         let renew = change.renew;
         let change = std::sync::Arc::new(Change {
@@ -230,7 +235,7 @@ impl Lifecycle {
         });
         let outcome = attempt(&self.inner.store, "certificate_update", move || {
             let change = std::sync::Arc::clone(&change);
-            on(move |tx| async move { change_one(tx, id, &change).await }.boxed())
+            transaction(move |tx| async move { change_one(tx, id, &change).await }.boxed())
         })
         .await?;
         outcome?;
@@ -243,45 +248,57 @@ impl Lifecycle {
     /// Archives a certificate: it is no longer renewed. Deployed versions stay in place.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] while the issuer works on an order; [`MoveError::Stale`].
+    /// [`LifecycleActionError::IllegalTransition`] while the issuer works on an order; [`LifecycleActionError::Stale`].
     #[crate::boxed]
-    pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
-        self.move_one(id, revision, actor, Move::Archive).await
+    pub async fn archive(
+        &self,
+        id: Uuid,
+        revision: Option<i64>,
+        actor: &str,
+    ) -> Result<(), LifecycleActionError> {
+        self.apply_action(id, revision, actor, LifecycleAction::Archive).await
     }
 
     /// Restores an archived certificate.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] if the certificate is not archived; [`MoveError::Stale`].
+    /// [`LifecycleActionError::IllegalTransition`] if the certificate is not archived; [`LifecycleActionError::Stale`].
     #[crate::boxed]
-    pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
+    pub async fn restore(
+        &self,
+        id: Uuid,
+        revision: Option<i64>,
+        actor: &str,
+    ) -> Result<(), LifecycleActionError> {
         let of = self.get(id).await?;
         let judged = self.judge(&of).await?;
-        self.move_one(id, revision, actor, Move::Restore(std::sync::Arc::new(judged))).await
+        self.apply_action(id, revision, actor, LifecycleAction::Restore(std::sync::Arc::new(judged))).await
     }
 
     /// Deploys the current version to its targets again.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] if a run is in progress; [`MoveError::NothingToDeploy`] without targets or version;
-    /// [`MoveError::NotApproved`] if a target is not in the approved plan of the version.
+    /// [`LifecycleActionError::IllegalTransition`] if a run is in progress; [`LifecycleActionError::NothingToDeploy`] without targets or version;
+    /// [`LifecycleActionError::NotApproved`] if a target is not in the approved plan of the version.
     #[crate::boxed]
-    pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), MoveError> {
+    pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), LifecycleActionError> {
         self.check_redeployment(id).await?;
-        self.move_one(id, None, actor, Move::Redeploy).await
+        self.apply_action(id, None, actor, LifecycleAction::Redeploy).await
     }
 
-    async fn move_one(
+    async fn apply_action(
         &self,
         id: Uuid,
         revision: Option<i64>,
         actor: &str,
-        what: Move,
-    ) -> Result<(), MoveError> {
+        what: LifecycleAction,
+    ) -> Result<(), LifecycleActionError> {
         let (now_us, actor) = (self.now_us(), actor.to_owned());
         attempt(&self.inner.store, "certificate_move", move || {
             let (actor, what) = (actor.clone(), what.clone());
-            on(move |tx| async move { move_one(tx, id, revision, &actor, &what, now_us).await }.boxed())
+            transaction(move |tx| {
+                async move { apply_action(tx, id, revision, &actor, &what, now_us).await }.boxed()
+            })
         })
         .await?
     }
@@ -297,7 +314,7 @@ impl Lifecycle {
         let (now_us, actor, planner) = (self.now_us(), actor.to_owned(), self.planner().await?);
         attempt(&self.inner.store, "job_cancel", move || {
             let (actor, planner) = (actor.clone(), planner.clone());
-            on(move |tx| async move { cancel(tx, id, &actor, &planner, now_us).await }.boxed())
+            transaction(move |tx| async move { cancel(tx, id, &actor, &planner, now_us).await }.boxed())
         })
         .await?
     }
@@ -312,7 +329,7 @@ impl Lifecycle {
         let (now_us, actor) = (self.now_us(), actor.to_owned());
         let outcome: Outcome<JobError> = attempt(&self.inner.store, "job_retry", move || {
             let actor = actor.clone();
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
                     let Some(job) = jobs_by_ids(tx, vec![id.row()]).await?.pop() else {
                         return Ok(Err(DataError::not_found("job", id).into()));
@@ -324,7 +341,7 @@ impl Lifecycle {
                         return Ok(Err(DataError::not_found("job", id).into()));
                     };
                     let mut ledger = Ledger::new(now_us, &actor);
-                    hasten(&mut ledger, &row, &job, "asked", &actor);
+                    start_immediately(&mut ledger, &row, &job, "asked", &actor);
                     ledger.audit_resource(format!("job/{id}"), "job.retry", json!({}));
                     ledger.write(tx).await?;
                     Ok(Ok(()))
@@ -340,7 +357,7 @@ impl Lifecycle {
 }
 
 #[derive(Clone)]
-enum Move {
+enum LifecycleAction {
     Archive,
     Restore(std::sync::Arc<Judgement>),
     Redeploy,
@@ -416,7 +433,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     let row = entry.row.clone();
     let mut ledger = Ledger::new(change.now_us, &change.actor);
     ledger.note(&row, "certificate.update", json!({ "renew": change.renew }));
-    ledger.announce(&row, &Event::CertificateChanged(described(&row)));
+    ledger.announce(&row, &Event::CertificateChanged(event_certificate(&row)));
     let open: HashMap<i64, Vec<JobRow>> = HashMap::from([(row.id, open)]);
     let run = open_run(&open, row.id);
     let is_void = record_plan_change(tx, &mut ledger, &mut entry, &was, run).await?;
@@ -483,14 +500,14 @@ async fn record_plan_change(
     Ok(true)
 }
 
-async fn move_one(
+async fn apply_action(
     tx: &mut Tx,
     id: Uuid,
     revision: Option<i64>,
     actor: &str,
-    what: &Move,
+    what: &LifecycleAction,
     now_us: i64,
-) -> Result<Outcome<MoveError>, StoreError> {
+) -> Result<Outcome<LifecycleActionError>, StoreError> {
     let (row, open) = match row_with_open_jobs(tx, id, revision).await? {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
@@ -500,15 +517,15 @@ async fn move_one(
     let mut places = Vec::new();
     let mut ended = Vec::new();
     let transition = match what {
-        Move::Archive => Transition::Archived,
-        Move::Restore(_) => Transition::Restored(entry.current()),
-        Move::Redeploy => Transition::RedeployAsked,
+        LifecycleAction::Archive => Transition::Archived,
+        LifecycleAction::Restore(_) => Transition::Restored(entry.current()),
+        LifecycleAction::Redeploy => Transition::RedeployAsked,
     };
     if let Err(error) = ledger.step(&mut entry, transition) {
         return Ok(Err(error.into()));
     }
     match what {
-        Move::Archive => {
+        LifecycleAction::Archive => {
             entry.row.clear_undeployed();
             for job in open {
                 if job.kind == JobKind::Deployment {
@@ -520,16 +537,16 @@ async fn move_one(
                 }
             }
         }
-        Move::Restore(judged) => {
+        LifecycleAction::Restore(judged) => {
             let certificate = ManagedCertificate::from_row(&entry.row)
                 .map_err(|error| StoreError::Corrupt(error.to_string()))?;
             plan(&mut ledger, &certificate, &entry.row, None, judged, None);
         }
-        Move::Redeploy => {
+        LifecycleAction::Redeploy => {
             places = deploy_targets(&entry.row)?;
             if places.is_empty() || entry.row.version.is_none() {
                 let why = "nothing to deploy: the certificate has no version, or no targets with agents";
-                return Ok(Err(MoveError::NothingToDeploy(why)));
+                return Ok(Err(LifecycleActionError::NothingToDeploy(why)));
             }
             entry.row.set_undeployed(now_us);
             for (target, agent) in &places {
@@ -586,8 +603,8 @@ async fn cancel(
     if !job.state.is_open() {
         return Ok(Err(not_waiting(id, &job).into()));
     }
-    let deploys = job.kind == JobKind::Deployment;
-    if job.state == JobState::Running && !deploys {
+    let is_deployment = job.kind == JobKind::Deployment;
+    if job.state == JobState::Running && !is_deployment {
         return Ok(Err(UnderWay { job: id }.into()));
     }
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
@@ -603,14 +620,14 @@ async fn cancel(
         // Ignores an error: a run that has not started has not changed the state.
         let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_from_job(&job)));
         replan(&mut ledger, planner, &entry.row);
-    } else if deploys && !others {
+    } else if is_deployment && !others {
         let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_from_job(&job)));
     }
     let row = job.id;
     ledger.end(job, JobState::Cancelled, Some(format!("cancelled by {actor}")));
     ledger.put(entry);
     ledger.write(tx).await?;
-    if deploys {
+    if is_deployment {
         cancel_deployments_of(tx, vec![row], now_us).await?;
     }
     Ok(Ok(()))

@@ -4,7 +4,7 @@ use events::{CertificateCreated, Event};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
-use store::patience;
+use store::time_limits;
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
@@ -13,13 +13,13 @@ use crate::error::{Missing, NameTaken};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind};
 use crate::judgement::violation_row;
-use crate::ledger::{Ledger, attempt, on};
+use crate::ledger::{Ledger, attempt, transaction};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef, row_of};
 use crate::policy::Violation;
 use crate::tables::jobs::NewJob;
 use crate::tables::managed::{NewManaged, agents_of_targets, insert_managed};
 use crate::tables::policies::replace_violations;
-use crate::transition::described;
+use crate::transition::event_certificate;
 
 /// Maximum creations in one transaction, about 2 KiB each.
 const BATCH_MAX: usize = 512;
@@ -34,7 +34,7 @@ pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Cr
             let again = std::sync::Arc::clone(&batch);
             let work = move || {
                 let batch = std::sync::Arc::clone(&again);
-                on(move |tx| async move { enter(tx, &batch, now_us).await }.boxed())
+                transaction(move |tx| async move { insert_batch(tx, &batch, now_us).await }.boxed())
             };
             match attempt(&store, "certificates_create", work).await {
                 Ok(entered) => entered,
@@ -49,7 +49,7 @@ pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Cr
 }
 
 /// Writes rows, first runs, counters, audit rows, events and violations in one transaction.
-async fn enter(
+async fn insert_batch(
     tx: &mut Tx,
     batch: &[Creation],
     now_us: i64,
@@ -65,7 +65,8 @@ async fn enter(
         let details = json!({ "names": one.certificate.names.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "profile": new.row.profile, "issuer": new.row.issuer });
         ledger.audit_as(Some(&one.actor), &new.row, "certificate.create", details);
-        let created = CertificateCreated { certificate: described(&new.row), actor: one.actor.clone() };
+        let created =
+            CertificateCreated { certificate: event_certificate(&new.row), actor: one.actor.clone() };
         ledger.announce(&new.row, &Event::CertificateCreated(created));
         if one.consent == Consent::Needed {
             ledger.plan_changed(id, &one.actor);
@@ -81,7 +82,7 @@ async fn enter(
                 reason: "created".to_owned(),
                 requested_by: one.actor.clone(),
                 next_attempt_at_us: now_us,
-                deadline_at_us: now_us + patience::run_timeout_us(new.row.life_us()),
+                deadline_at_us: now_us + time_limits::run_timeout_us(new.row.life_us()),
                 detail: None,
                 created_at_us: now_us,
             });
@@ -201,8 +202,8 @@ impl Lifecycle {
             return Ok(());
         }
         let wanted = places.iter().map(|(target, _)| *target).collect();
-        let look = on(move |tx| async move { agents_of_targets(tx, wanted).await }.boxed());
-        let there = self.inner.store.write("target_agents", look).await?;
+        let query = transaction(move |tx| async move { agents_of_targets(tx, wanted).await }.boxed());
+        let there = self.inner.store.write("target_agents", query).await?;
         match places.iter().find(|place| !there.contains(place)) {
             None => Ok(()),
             Some((target, agent)) if there.iter().any(|(one, _)| one == target) => {

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::release::{KeyUse, NotApproved, ReleaseError};
 use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
-use crate::ledger::{Ledger, on};
+use crate::ledger::{Ledger, transaction};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::tables;
 use crate::tables::managed::ManagedVersion;
@@ -44,8 +44,8 @@ pub struct Exported {
     /// SHA-256 of the leaf of the exported version.
     pub fingerprint: Fingerprint,
     /// Content: PEM text or DER.
-    pub octets: Zeroizing<Vec<u8>>,
-    /// Media type of `octets`.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Media type of `bytes`.
     pub media_type: &'static str,
 }
 
@@ -100,7 +100,7 @@ impl Lifecycle {
         let version = version.ok_or(ExportError::NotExportable("the certificate was never issued"))?;
         let chain = split(&version.chain);
         let chain_pem: String = chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
-        let (octets, media_type, what) = match format {
+        let (bytes, media_type, what) = match format {
             ExportFormat::Chain => {
                 (Zeroizing::new(chain_pem.into_bytes()), "application/pem-certificate-chain", "chain")
             }
@@ -126,7 +126,7 @@ impl Lifecycle {
             certificate: id,
             name: certificate.name,
             fingerprint: Fingerprint::from_bytes(version.fingerprint),
-            octets,
+            bytes,
             media_type,
         })
     }
@@ -179,7 +179,7 @@ impl Lifecycle {
             "certificate.export",
             json!({ "what": what, "fingerprint": fingerprint }),
         );
-        let work = on(move |tx| async move { ledger.write(tx).await.map(drop) }.boxed());
+        let work = transaction(move |tx| async move { ledger.write(tx).await.map(drop) }.boxed());
         Ok(self.inner.store.write("export", work).await?)
     }
 }

@@ -15,7 +15,7 @@ use crate::claim::{BadClaim, Claim, ClaimSubject, FoundState, read};
 use crate::creation::{AdmissionError, Created};
 use crate::error::{DataError, NameTaken, from_data};
 use crate::handle::Lifecycle;
-use crate::ledger::{Ledger, attempt, on};
+use crate::ledger::{Ledger, attempt, transaction};
 use crate::managed::{
     BadRequest, CurrentVersion, ManagedCertificate, NOTES_BYTES_MAX, NewCertificate, TargetRef,
 };
@@ -27,7 +27,7 @@ use crate::tables::managed::{
     update_managed,
 };
 use crate::tables::people::{Dismissal, dismiss, dismissed, undismiss};
-use crate::transition::described;
+use crate::transition::event_certificate;
 
 /// An endpoint of the inventory, with the management state of its certificate.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +73,7 @@ impl OwnerFilter {
 
 /// Maximum endpoints that one page of [`Lifecycle::found_of`] reads. Reading this number takes about ten statements, and 0.1 s with
 /// 1,000 rules. A page that reaches the maximum may have fewer rows than requested, or none; the next page continues.
-pub const FOUND_LOOKED_MAX: usize = 5_000;
+pub const FOUND_READ_MAX: usize = 5_000;
 /// Endpoints processed in one step, so that other tasks do not wait long.
 const FOUND_AT_ONCE: usize = 500;
 
@@ -146,7 +146,7 @@ impl Lifecycle {
     }
 
     /// Like [`Lifecycle::found`], filtered by owner and team. Ownership is not stored, so each endpoint is evaluated in the order
-    /// of the inventory. A page reads at most [`FOUND_LOOKED_MAX`] endpoints. It may therefore have fewer rows than `limit`, or
+    /// of the inventory. A page reads at most [`FOUND_READ_MAX`] endpoints. It may therefore have fewer rows than `limit`, or
     /// none, and still have a next page.
     ///
     /// # Errors
@@ -161,10 +161,10 @@ impl Lifecycle {
     ) -> Result<Page<FoundEndpoint>, DataError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
-        let (mut kept, mut next, mut looked) = (Vec::new(), after.cloned(), 0);
-        while looked < FOUND_LOOKED_MAX && kept.len() < limit {
+        let (mut kept, mut next, mut rows_read) = (Vec::new(), after.cloned(), 0);
+        while rows_read < FOUND_READ_MAX && kept.len() < limit {
             let page = store::Inventory::of(store).walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
-            looked += page.rows.len();
+            rows_read += page.rows.len();
             next = page.next;
             let (rows, places): (Vec<InventoryRow>, Vec<Cursor>) = page.rows.into_iter().unzip();
             let assigned = rules.assignments_for(store, &rows).await?;
@@ -213,7 +213,7 @@ impl Lifecycle {
         let now_us = self.now_us();
         leaves.sort_unstable();
         leaves.dedup();
-        let look = on(move |tx| {
+        let query = transaction(move |tx| {
             async move {
                 let mut states: HashMap<[u8; 32], FoundState> = dismissed(tx, &leaves, now_us)
                     .await?
@@ -233,7 +233,7 @@ impl Lifecycle {
             }
             .boxed()
         });
-        Ok(self.inner.store.write("found_states", look).await?)
+        Ok(self.inner.store.write("found_states", query).await?)
     }
 
     /// Claims a found certificate. Names, key type and expiry are read from the certificate, the endpoint becomes its target, and
@@ -243,34 +243,34 @@ impl Lifecycle {
     /// [`ClaimError`]
     #[crate::boxed]
     pub async fn claim(&self, claim: Claim, actor: &str) -> Result<Created, ClaimError> {
-        let entering = self.entering(claim, actor).await?;
-        let name = entering.certificate.name.clone();
-        let leaf = entering.version.fingerprint;
+        let validated_claim = self.validated_claim(claim, actor).await?;
+        let name = validated_claim.certificate.name.clone();
+        let leaf = validated_claim.version.fingerprint;
         if let Some(FoundState::Managed(id)) = self.found_states(vec![leaf]).await?.remove(&leaf) {
             let name = id.to_string();
             return Err(NameTaken { what: "a managed certificate for this certificate:", name }.into());
         }
         let created = Created {
-            certificate: entering.certificate.id,
+            certificate: validated_claim.certificate.id,
             name: name.clone(),
             job: None,
             violations: Vec::new(),
         };
         let entered = attempt(&self.inner.store, "claim", move || {
-            let entering = entering.clone();
-            on(move |tx| async move { enter(tx, &entering).await }.boxed())
+            let validated_claim = validated_claim.clone();
+            transaction(move |tx| async move { insert_claimed(tx, &validated_claim).await }.boxed())
         })
         .await?;
         if entered { Ok(created) } else { Err(NameTaken { what: "a certificate", name }.into()) }
     }
 
-    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<ValidatedClaim, ClaimError> {
+    async fn validated_claim(&self, mut claim: Claim, actor: &str) -> Result<ValidatedClaim, ClaimError> {
         let (chain, endpoint) = self.chain_of(&claim.what).await?;
         let leaf =
             chain.first().ok_or(ClaimError::NothingFound("no certificate was found at this endpoint"))?;
         let facts = read(leaf)?;
         let assigned = self.assigned(&claim.what, leaf).await?;
-        let tags = assigned.map_or_else(BTreeMap::new, |assigned| claim.filled(&assigned));
+        let tags = assigned.map_or_else(BTreeMap::new, |assigned| claim.fill_from(&assigned));
         let mut targets = claim.targets;
         targets.extend(endpoint);
         let new = NewCertificate {
@@ -396,7 +396,7 @@ impl Lifecycle {
         if dismissal.until_us.is_some_and(|until_us| until_us <= at_us) {
             return Err(BadRequest::DismissalOver.into());
         }
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 dismiss(tx, *fingerprint.as_bytes(), &actor, &dismissal, at_us).await?;
                 let mut ledger = Ledger::new(at_us, &actor);
@@ -419,7 +419,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn undismiss(&self, fingerprint: Fingerprint, actor: &str) -> Result<bool, DataError> {
         let (actor, at_us) = (actor.to_owned(), self.now_us());
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 let undone = undismiss(tx, *fingerprint.as_bytes()).await?;
                 let mut ledger = Ledger::new(at_us, &actor);
@@ -441,27 +441,27 @@ fn candidate_from_leaf(leaf: &[u8]) -> Option<Candidate> {
 }
 
 /// Stores the claimed certificate. Returns false if the name is in use.
-async fn enter(tx: &mut Tx, entering: &ValidatedClaim) -> Result<bool, StoreError> {
-    let new = new_row(&entering.certificate);
+async fn insert_claimed(tx: &mut Tx, validated_claim: &ValidatedClaim) -> Result<bool, StoreError> {
+    let new = new_row(&validated_claim.certificate);
     let Some((id, _)) = insert_managed(tx, std::slice::from_ref(&new)).await?.into_iter().next() else {
         return Ok(false);
     };
-    let version = NewManagedVersion { certificate: id, ..entering.version.clone() };
+    let version = NewManagedVersion { certificate: id, ..validated_claim.version.clone() };
     let version = insert_versions(tx, &[version]).await?.first().map(|(version, _)| *version);
     let mut rows = managed_by_ids(tx, vec![id]).await?;
     for row in &mut rows {
         row.version = version;
     }
     update_managed(tx, &rows).await?;
-    let mut ledger = Ledger::new(entering.now_us, &entering.actor);
+    let mut ledger = Ledger::new(validated_claim.now_us, &validated_claim.actor);
     for row in &rows {
         ledger.entered(row);
-        let fingerprint = Fingerprint::from_bytes(entering.version.fingerprint);
+        let fingerprint = Fingerprint::from_bytes(validated_claim.version.fingerprint);
         ledger.note(row, "certificate.claim", json!({ "fingerprint": fingerprint }));
-        let claimed = CertificateClaimed { certificate: described(row), fingerprint };
+        let claimed = CertificateClaimed { certificate: event_certificate(row), fingerprint };
         ledger.announce(row, &Event::CertificateClaimed(claimed));
-        if let Some(at_us) = entering.renew_at_us {
-            ledger.queue(planned(row, at_us, "planned", entering.consent, entering.now_us));
+        if let Some(at_us) = validated_claim.renew_at_us {
+            ledger.queue(planned(row, at_us, "planned", validated_claim.consent, validated_claim.now_us));
         }
     }
     ledger.write(tx).await?;

@@ -34,7 +34,7 @@ impl Lifecycle {
     /// Returns the settings of a profile. `None` if the internal CA has no profile of this name, for example because the profile
     /// belongs to an external issuer.
     pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, DataError> {
-        self.inner.own.profile(name).await
+        self.inner.internal_ca.profile(name).await
     }
 
     /// Returns the rules that apply to this certificate.

@@ -15,9 +15,9 @@ mod selection;
 mod status;
 mod work;
 
-pub use self::inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
+pub use self::inventory::{ClaimError, DismissError, FOUND_READ_MAX, FoundEndpoint, OwnerFilter};
 pub use approvals::{ApprovalError, NOTE_BYTES_MAX};
-pub use change::{ChangePreview, JobError, MoveError, UpdateError};
+pub use change::{ChangePreview, JobError, LifecycleActionError, UpdateError};
 pub(crate) use create::batcher;
 pub use export::{ExportError, ExportFormat, Exported, PASSWORD_BYTES_MIN};
 pub use people::{PersonChangeError, PersonRecord};

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::error::{DataError, Missing, NameTaken, RemoveError, Stale, from_data};
 use crate::handle::Lifecycle;
-use crate::ledger::{Ledger, on};
+use crate::ledger::{Ledger, transaction};
 use crate::managed::json as json_text;
 use crate::people::{BadPerson, Person};
 use crate::tables;
@@ -82,7 +82,7 @@ pub enum PersonChangeError {
 from_data!(PersonChangeError);
 
 /// Result of storing an owner or team.
-enum Put {
+enum PutResult {
     Done,
     /// The owner or team was not stored: the revision differs, or the name is in use.
     NotDone,
@@ -166,11 +166,11 @@ impl Lifecycle {
         ledger.audit_resource(format!("{word}/{name}"), action, details);
         let key = name.to_owned();
         let (owns, quota) = (person.owns.clone(), person.quota);
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 let revision_checked = kind == PeopleKind::Team && unchanged(tx, &key, revision).await?;
                 if revision_checked && let Some(taken) = put_team(tx, &key, &owns, quota, now_us).await? {
-                    return Ok(Put::Owned(taken));
+                    return Ok(PutResult::Owned(taken));
                 }
                 let done = match revision {
                     None => insert_person(tx, kind, &key, &body, now_us).await?,
@@ -183,21 +183,21 @@ impl Lifecycle {
                     ));
                 }
                 if !done {
-                    return Ok(Put::NotDone);
+                    return Ok(PutResult::NotDone);
                 }
                 ledger.write(tx).await?;
-                Ok(Put::Done)
+                Ok(PutResult::Done)
             }
             .boxed()
         });
         let put = self.inner.store.write("person_put", work).await?;
         self.inner.teams.forget();
         match put {
-            Put::Done => return Ok(self.person(kind, name).await?),
-            Put::Owned(OwnedRow { kind, object, team, .. }) => {
+            PutResult::Done => return Ok(self.person(kind, name).await?),
+            PutResult::Owned(OwnedRow { kind, object, team, .. }) => {
                 return Err(PersonChangeError::Owned { kind, object, team });
             }
-            Put::NotDone => {}
+            PutResult::NotDone => {}
         }
         match revision {
             None => Err(NameTaken { what: article, name: name.to_owned() }.into()),
@@ -216,7 +216,7 @@ impl Lifecycle {
         let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
         ledger.audit_resource(format!("{word}/{name}"), action, json!({}));
         let key = name.to_owned();
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 if let Some(user) = person_user(tx, kind, &key).await? {
                     return Ok(Deletion::Used(user));

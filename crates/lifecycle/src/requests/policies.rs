@@ -13,7 +13,7 @@ use super::selection::{Selection, selected};
 use crate::error::{DataError, NameTaken, RemoveError, Stale, from_data};
 use crate::handle::Lifecycle;
 use crate::judgement::{judge, violation_row};
-use crate::ledger::{Ledger, attempt, on};
+use crate::ledger::{Ledger, attempt, transaction};
 use crate::managed::{BadRequest, ManagedCertificate, check_label, json as json_text};
 use crate::policy::{BadPolicy, POLICIES_MAX, Policy, PolicySet, Severity};
 use crate::renewal::SuggestedRenewalWindow;
@@ -150,7 +150,7 @@ impl Lifecycle {
         let mut ledger = Ledger::new(now_us, actor);
         let action = if revision.is_some() { "policy.update" } else { "policy.create" };
         ledger.audit_resource(format!("policy/{name}"), action, json!({ "policy": policy }));
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 let done = match revision {
                     None => insert_policy(tx, &key, &body, now_us).await?,
@@ -186,7 +186,7 @@ impl Lifecycle {
         let mut ledger = Ledger::new(self.now_us(), actor);
         ledger.audit_resource(format!("policy/{name}"), "policy.delete", json!({}));
         let key = name.to_owned();
-        let work = on(move |tx| {
+        let work = transaction(move |tx| {
             async move {
                 if let Some(user) = policy_user(tx, &key).await? {
                     return Ok(Deletion::Used(user));
@@ -263,18 +263,18 @@ impl Lifecycle {
 
     /// Checks these certificates against all policies, and reschedules them.
     pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, DataError> {
-        let mut looked_at = 0;
+        let mut checked = 0;
         let mut after = Some(0);
         let source = Arc::new(selection.clone());
         while let Some(from) = after {
             let source = Arc::clone(&source);
-            let read = on(move |tx| async move { selected(tx, &source, from).await }.boxed());
+            let read = transaction(move |tx| async move { selected(tx, &source, from).await }.boxed());
             let (rows, _, next) = self.inner.store.write("certificates_selected", read).await?;
-            looked_at += rows.len() as u64;
+            checked += rows.len() as u64;
             self.review(&rows).await?;
             after = next;
         }
-        Ok(looked_at)
+        Ok(checked)
     }
 
     async fn review(&self, rows: &[ManagedRow]) -> Result<(), DataError> {
@@ -288,7 +288,7 @@ impl Lifecycle {
         let (set, facts, now_us) = (self.policy_set().await?, Arc::new(facts), self.now_us());
         attempt(&self.inner.store, "certificates_review", move || {
             let (set, facts, ids) = (Arc::clone(&set), Arc::clone(&facts), ids.clone());
-            on(move |tx| async move { review(tx, ids, &set, &facts, now_us).await }.boxed())
+            transaction(move |tx| async move { review(tx, ids, &set, &facts, now_us).await }.boxed())
         })
         .await?;
         Ok(())
@@ -310,11 +310,11 @@ async fn review(
     let suggested: HashMap<i64, ManagedSuggestion> =
         suggestions_of(tx, ids).await?.into_iter().map(|one| (one.certificate, one)).collect();
     let mut ledger = Ledger::new(now_us, "system:policies");
-    let (mut looked_at, mut found) = (Vec::new(), Vec::new());
+    let (mut checked, mut found) = (Vec::new(), Vec::new());
     for row in &rows {
         let Ok(certificate) = ManagedCertificate::from_row(row) else { continue };
         let judged = judge(set, facts.get(&row.profile).copied().flatten(), &certificate);
-        looked_at.push(row.id);
+        checked.push(row.id);
         if certificate.state != State::Archived {
             let violations = set.violations(&certificate, &judged.rule);
             found.extend(violations.iter().map(|one| violation_row(row.id, one, now_us)));
@@ -324,5 +324,5 @@ async fn review(
         plan(&mut ledger, &certificate, row, open_run(&open, row.id), &judged, window);
     }
     ledger.write(tx).await?;
-    replace_violations(tx, looked_at, &found).await
+    replace_violations(tx, checked, &found).await
 }

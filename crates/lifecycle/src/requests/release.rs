@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::error::DataError;
 use crate::handle::Lifecycle;
-use crate::ledger::on;
+use crate::ledger::transaction;
 use crate::managed::{ManagedCertificate, TargetRef};
 use crate::plan::target_texts;
 use crate::tables;
@@ -147,8 +147,8 @@ impl Lifecycle {
         approved: ApprovedTargets,
         places: Vec<(Uuid, Uuid)>,
     ) -> Result<(), ReleaseError> {
-        let asked = places.clone();
-        let read = on(move |tx| async move { target_texts(tx, &asked).await }.boxed());
+        let requested = places.clone();
+        let read = transaction(move |tx| async move { target_texts(tx, &requested).await }.boxed());
         let texts: Result<Vec<String>, StoreError> = self.inner.store.write("approved_targets", read).await;
         let texts = texts?;
         let missing = places.iter().zip(&texts).filter(|(_, text)| !approved.targets.contains(text));

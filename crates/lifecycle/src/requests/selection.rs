@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use events::Event;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::patience;
+use store::time_limits;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::Fingerprint;
@@ -17,20 +17,20 @@ use crate::error::{DataError, Missing, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState};
 use crate::judgement::violation_row;
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{
     BadRequest, INTERNAL_ISSUER, ManagedCertificate, TAGS_MAX, check_label, json as json_text,
 };
 use crate::policy::PolicySet;
 use crate::revocation::ClaimedRevocation;
-use crate::runs::{CHUNK, LEASE_US, hasten, open_run, run_now};
+use crate::runs::{CHUNK, LEASE_US, open_run, run_now, start_immediately};
 use crate::state::State;
 use crate::tables::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{
     ManagedFilter, ManagedRow, managed_by_uuids, managed_matching, replace_managed_tags,
 };
 use crate::tables::policies::replace_violations;
-use crate::transition::described;
+use crate::transition::event_certificate;
 
 /// Maximum ids in one selection. A filter selects any number.
 pub const IDS_MAX: usize = 10_000;
@@ -39,7 +39,7 @@ pub const IDS_MAX: usize = 10_000;
 const REASONS_MAX: usize = 100;
 
 /// Maximum wait for a revocation that another process carries out. After this time, the revocation is counted as in progress.
-const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First pause between two checks of pending revocations. The pause doubles after each check, up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -289,13 +289,13 @@ impl Lifecycle {
             let (mut open, mut under_way) = (0, false);
             for ids in queued.chunks(CHUNK) {
                 let ids = ids.to_vec();
-                let read = on(move |tx| jobs_by_ids(tx, ids).boxed());
+                let read = transaction(move |tx| jobs_by_ids(tx, ids).boxed());
                 for job in self.inner.store.write("revoke_outcome", read).await? {
                     open += u64::from(job.state != JobState::Done);
                     under_way |= job.state == JobState::Running;
                 }
             }
-            if !under_way || began.elapsed() > REVOKE_PATIENCE {
+            if !under_way || began.elapsed() > REVOKE_TIMEOUT {
                 return Ok(open);
             }
             tokio::time::sleep(pause).await;
@@ -319,7 +319,7 @@ impl Lifecycle {
                 let (again, source, done) = (Arc::clone(&work), source.clone(), report.done);
                 let part = attempt(&self.inner.store, "certificates_bulk", move || {
                     let (work, source) = (Arc::clone(&again), source.clone());
-                    on(move |tx| async move { part(tx, &work, &source, from, done).await }.boxed())
+                    transaction(move |tx| async move { part(tx, &work, &source, from, done).await }.boxed())
                 })
                 .await?;
                 report.add(part.report);
@@ -453,7 +453,7 @@ fn renew_one(
     }
     match open_run(open, row.id) {
         Some(job) if job.state == JobState::Queued && !is_started(job, work) => {
-            hasten(ledger, &row, job, reason, &work.actor)
+            start_immediately(ledger, &row, job, reason, &work.actor)
         }
         Some(_) => {
             report.already += 1;
@@ -494,7 +494,7 @@ fn revoke_one(
         reason: "asked".to_owned(),
         requested_by: work.actor.clone(),
         next_attempt_at_us: work.now_us,
-        deadline_at_us: work.now_us + patience::run_timeout_us(row.life_us()),
+        deadline_at_us: work.now_us + time_limits::run_timeout_us(row.life_us()),
         detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };
@@ -516,7 +516,7 @@ async fn reassign(
     policies: &PolicySet,
 ) -> Result<(), StoreError> {
     let now_us = ledger.at_us();
-    let (mut tags, mut looked_at, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tags, mut checked, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let before = match ManagedCertificate::from_row(&row) {
             Ok(certificate) => certificate,
@@ -549,7 +549,7 @@ async fn reassign(
             continue;
         }
         found.extend(violations.iter().map(|one| violation_row(row.id, one, now_us)));
-        looked_at.push(row.id);
+        checked.push(row.id);
         let mut entry = Entry::new(row);
         entry.row.owner.clone_from(&after.owner);
         entry.row.team.clone_from(&after.team);
@@ -562,13 +562,13 @@ async fn reassign(
         let changes = json!({ "owner": after.owner, "team": after.team, "environment": after.environment,
             "policy": after.policy, "tags": after.tags });
         ledger.note(&entry.row, "certificate.reassign", changes);
-        ledger.announce(&entry.row, &Event::CertificateChanged(described(&entry.row)));
+        ledger.announce(&entry.row, &Event::CertificateChanged(event_certificate(&entry.row)));
         ledger.put(entry);
         report.done += 1;
     }
     ledger.write(tx).await?;
     replace_managed_tags(tx, &tags).await?;
-    replace_violations(tx, looked_at, &found).await
+    replace_violations(tx, checked, &found).await
 }
 
 impl Reassign {

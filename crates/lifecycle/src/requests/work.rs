@@ -21,12 +21,12 @@ use crate::csr::check_csr;
 use crate::error::{DataError, NotWaiting, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobKind, JobState, id_of, target_of};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::runs::{LEASE_US, backoff, replan};
 use crate::served::Verified;
 use crate::spans;
-use crate::state::{Illegal, State};
+use crate::state::{IllegalTransition, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
@@ -43,7 +43,7 @@ pub enum CsrError {
     NotWaiting(#[from] NotWaiting),
     /// The current state of the certificate does not permit a CSR.
     #[error(transparent)]
-    Illegal(#[from] Illegal),
+    IllegalTransition(#[from] IllegalTransition),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -82,7 +82,7 @@ impl Lifecycle {
         if !tables::Jobs::of(&self.inner.store).has_agent_work(agent, now_us).await? {
             return Ok(Vec::new());
         }
-        let claim = on(move |tx| {
+        let claim = transaction(move |tx| {
             async move {
                 let jobs = claim_agent_jobs(tx, agent, now_us, now_us + LEASE_US, limit as i64).await?;
                 let rows = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
@@ -149,7 +149,7 @@ impl Lifecycle {
         if events.is_empty() {
             return Ok(());
         }
-        let work = on(move |tx| async move { store::audit(tx, events).await }.boxed());
+        let work = transaction(move |tx| async move { store::audit(tx, events).await }.boxed());
         Ok(self.inner.store.write("agent_keys", work).await?)
     }
 
@@ -210,7 +210,7 @@ impl Lifecycle {
         let csr = Arc::new(csr_der.to_vec());
         let outcome = attempt(&self.inner.store, "csr_accept", move || {
             let csr = Arc::clone(&csr);
-            on(move |tx| async move { take_csr(tx, job, agent, &csr, now_us).await }.boxed())
+            transaction(move |tx| async move { take_csr(tx, job, agent, &csr, now_us).await }.boxed())
         })
         .await?;
         outcome?;
@@ -237,7 +237,7 @@ impl Lifecycle {
         let (now_us, planner, result) = (self.now_us(), self.planner().await?, result.clone());
         attempt(&self.inner.store, "agent_result", move || {
             let (planner, result) = (planner.clone(), result.clone());
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
                     let found = jobs_by_ids(tx, vec![job.row()]).await?.pop();
                     let Some(found) = found.filter(|found| found.agent == Some(agent) && id_of(found) == job)

@@ -8,17 +8,17 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use issuers::Order;
-use store::patience;
+use store::time_limits;
 use store::{KeyRow, StoreError, Tx};
 use uuid::Uuid;
 
 use crate::at_work::ActiveRunsGuard;
-use crate::csr::{asks_for, signed_csr};
+use crate::csr::{requests_names, signed_csr};
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::plan::{self, ApprovalFacts, standing_by_job};
 use crate::renewal::next_open;
@@ -72,7 +72,7 @@ impl Lifecycle {
         wanted: Vec<(String, i64)>,
     ) -> Result<(usize, Vec<ReadyRun>), DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
-        let claim = on(move |tx| {
+        let claim = transaction(move |tx| {
             async move {
                 let jobs = claim_jobs(tx, &wanted, now_us, node, now_us + LEASE_US).await?;
                 let rows = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect()).await?;
@@ -95,13 +95,13 @@ impl Lifecycle {
         let prepared: HashMap<i64, PreparedRun> =
             jobs.iter().map(|job| job.id).zip(prepared.into_iter().collect::<Result<Vec<_>, _>>()?).collect();
         let (jobs, prepared, versions) = (Arc::new(jobs), Arc::new(prepared), Arc::new(versions));
-        let deadline = Instant::now() + self.inner.options.order_patience;
+        let deadline = Instant::now() + self.inner.options.order_timeout;
         let planner = self.planner().await?;
         let ready = attempt(&self.inner.store, "jobs_begin", move || {
             let (jobs, prepared, versions) =
                 (Arc::clone(&jobs), Arc::clone(&prepared), Arc::clone(&versions));
             let planner = planner.clone();
-            on(move |tx| {
+            transaction(move |tx| {
                 async move { begin(tx, &jobs, &prepared, &versions, &planner, now_us, deadline).await }
                     .boxed()
             })
@@ -141,7 +141,7 @@ impl Lifecycle {
             return Ok(prepared);
         }
         // A CSR created before the names changed has the wrong names.
-        if prepared.csr.as_deref().is_some_and(|csr| !asks_for(csr, &certificate.names)) {
+        if prepared.csr.as_deref().is_some_and(|csr| !requests_names(csr, &certificate.names)) {
             prepared.csr = None;
         }
         if prepared.csr.is_none() {
@@ -246,7 +246,7 @@ async fn begin(
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
                 }
-                ledger.ask(facts.approval(job, row, &reason, now_us)?);
+                ledger.request_approval(facts.approval(job, row, &reason, now_us)?);
                 let mut to = job.clone();
                 to.state = JobState::AwaitingApproval;
                 to.approval = Consent::Needed;
@@ -264,7 +264,7 @@ async fn begin(
                 to.state = JobState::AwaitingCsr;
                 to.csr = None;
                 to.next_attempt_at_us = now_us;
-                to.deadline_at_us = now_us + patience::run_timeout_us(row.life_us());
+                to.deadline_at_us = now_us + time_limits::run_timeout_us(row.life_us());
                 ledger.change(job.clone(), to);
             }
             Decision::Go(csr) => {
@@ -282,7 +282,7 @@ async fn begin(
                 }
                 // The deadline counts from the first attempt, so a run that became due during downtime gets the full time.
                 if job.attempts == 1 {
-                    to.deadline_at_us = now_us + patience::run_timeout_us(row.life_us());
+                    to.deadline_at_us = now_us + time_limits::run_timeout_us(row.life_us());
                 }
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);

@@ -8,7 +8,7 @@ use agent::tables::{NewDeployment, insert_deployments};
 use futures_util::FutureExt;
 use issuers::{DeliveredChain, IssuerError, Retry};
 use serde_json::json;
-use store::patience::BACKOFF_MAX_US;
+use store::time_limits::BACKOFF_MAX_US;
 use store::{Batcher, BatcherOptions, StoreError, Tx};
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ use crate::finished::FinishedAttempt;
 use crate::handle::{Lifecycle, ProcessState};
 use crate::job::{Consent, JobId, JobKind, JobState, id_of, target_of};
 use crate::judgement::{judge, violation_row};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
 use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::PolicySet;
@@ -118,7 +118,9 @@ impl Lifecycle {
         let again = Arc::clone(endings);
         attempt(&self.inner.store, "jobs_finish", move || {
             let (endings, set, planner) = (Arc::clone(&again), Arc::clone(&set), planner.clone());
-            on(move |tx| async move { store_all(tx, &endings, &set, &planner, now_us).await }.boxed())
+            transaction(move |tx| {
+                async move { store_all(tx, &endings, &set, &planner, now_us).await }.boxed()
+            })
         })
         .await?;
         Ok(())
@@ -135,7 +137,7 @@ fn ending(finished: FinishedAttempt, now_us: i64) -> Ending {
 }
 
 /// Returns the time of the next attempt after a failed attempt, in µs since 1970. `None` if the run ends.
-fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<i64> {
+fn retry_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<i64> {
     let pause = match retry {
         Retry::Never => return None,
         Retry::Backoff => backoff(job, life_us),
@@ -201,7 +203,7 @@ struct Changes<'a> {
     deployments: HashMap<i64, Vec<DeploymentTarget>>,
     cancelled: Vec<i64>,
     suggestions: Vec<ManagedSuggestion>,
-    unsuggested: Vec<i64>,
+    dropped_suggestions: Vec<i64>,
     judged: Vec<i64>,
     violations: Vec<ViolationRow>,
 }
@@ -277,7 +279,7 @@ async fn store_all(
         deployments: HashMap::new(),
         cancelled: Vec::new(),
         suggestions: Vec::new(),
-        unsuggested: Vec::new(),
+        dropped_suggestions: Vec::new(),
         judged: Vec::new(),
         violations: Vec::new(),
     };
@@ -335,10 +337,10 @@ impl Changes<'_> {
             fingerprint: x509::Fingerprint::from_bytes(version.fingerprint),
         };
         let details = json!(version);
-        let deploys = !places.is_empty();
+        let has_targets = !places.is_empty();
         // A certificate that was archived or cancelled during issuance keeps the new version, but does not change its state.
-        let moved = self.ledger.step(&mut entry, Transition::Issued { deploys, version }).is_ok();
-        if !moved {
+        let transitioned = self.ledger.step(&mut entry, Transition::Issued { has_targets, version }).is_ok();
+        if !transitioned {
             self.ledger.note(&entry.row, "certificate.issue_late", details);
         }
         self.cancel_deployments(entry.row.id);
@@ -349,10 +351,10 @@ impl Changes<'_> {
         to.last_error = None;
         to.finished_at_us = Some(self.now_us);
         self.ledger.change(job, to);
-        if moved && deploys {
+        if transitioned && has_targets {
             entry.row.set_undeployed(self.now_us);
         }
-        if moved {
+        if transitioned {
             self.plan_next(&entry, ending);
             self.deploy(&entry.row, id, run, places);
         }
@@ -417,7 +419,7 @@ impl Changes<'_> {
                 explanation: None,
             });
         } else {
-            self.unsuggested.push(entry.row.id);
+            self.dropped_suggestions.push(entry.row.id);
         }
         self.judged.push(entry.row.id);
         let found = self.set.violations(&certificate, &judged.rule);
@@ -435,7 +437,7 @@ impl Changes<'_> {
 
     /// Handles a failed attempt: plans a retry and sets the certificate's last error, or ends the run.
     fn failed(&mut self, job: JobRow, mut entry: Entry, error: &str, retry: Retry) {
-        match again_at_us(&job, retry, entry.row.life_us(), self.now_us) {
+        match retry_at_us(&job, retry, entry.row.life_us(), self.now_us) {
             Some(at_us) => {
                 let mut to = job.clone();
                 to.state = JobState::Queued;
@@ -445,21 +447,21 @@ impl Changes<'_> {
                 entry.row.last_error = Some(error.to_owned());
                 self.ledger.put(entry);
             }
-            None if matches!(retry, Retry::Never) => self.over(job, entry, error),
+            None if matches!(retry, Retry::Never) => self.end_failed_run(job, entry, error),
             None => {
                 let error = format!("{error}; failed after {} attempts", job.attempts);
-                self.over(job, entry, &error);
+                self.end_failed_run(job, entry, &error);
             }
         }
     }
 
-    fn over(&mut self, job: JobRow, mut entry: Entry, error: &str) {
+    fn end_failed_run(&mut self, job: JobRow, mut entry: Entry, error: &str) {
         entry.row.failures += 1;
         entry.row.last_error = Some(error.to_owned());
         let failure = Failure { run: run_from_job(&job), error: Some(error.to_owned()), deployment: None };
-        let moved = self.ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok();
+        let transitioned = self.ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok();
         self.ledger.end(job, JobState::Failed, Some(error.to_owned()));
-        if moved && entry.row.state != State::Archived {
+        if transitioned && entry.row.state != State::Archived {
             replan(&mut self.ledger, self.planner, &entry.row);
         }
         self.ledger.put(entry);
@@ -485,7 +487,7 @@ impl Changes<'_> {
         insert_deployments(tx, &deployments).await?;
         cancel_deployments_of(tx, self.cancelled, self.now_us).await?;
         set_suggestions(tx, &self.suggestions).await?;
-        drop_suggestions(tx, self.unsuggested).await?;
+        drop_suggestions(tx, self.dropped_suggestions).await?;
         replace_violations(tx, self.judged, &self.violations).await
     }
 }

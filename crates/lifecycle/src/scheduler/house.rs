@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
-use store::patience::BACKOFF_MAX_US;
+use store::time_limits::BACKOFF_MAX_US;
 use store::{StoreError, Tx};
 
 use super::TickReport;
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::plan::ApprovalFacts;
 use crate::runs::{CHUNK, LEASE_US};
 use crate::tables;
-use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
+use crate::tables::jobs::{jobs_due_for_approval, reap_jobs, unstick_jobs};
 use crate::tables::managed::{ManagedRow, managed_by_ids};
 use crate::transition::{Transition, run_from_job};
 
@@ -38,7 +38,7 @@ impl Lifecycle {
             *last = now_us;
             set_back
         };
-        let reap = on(move |tx| {
+        let reap = transaction(move |tx| {
             async move {
                 if set_back {
                     unstick_jobs(tx, now_us, now_us + 2 * BACKOFF_MAX_US).await?;
@@ -49,7 +49,7 @@ impl Lifecycle {
         });
         let mut report = TickReport {
             reaped: self.inner.store.write("jobs_reap", reap).await?,
-            gated: self.gate().await?,
+            gated: self.open_due_approvals().await?,
             ..TickReport::default()
         };
         report.lapsed = self.expire_approvals().await? + self.end_overdue().await?;
@@ -62,15 +62,16 @@ impl Lifecycle {
     }
 
     /// Opens approvals for due runs that need one.
-    async fn gate(&self) -> Result<u64, DataError> {
+    async fn open_due_approvals(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let mut gated = 0;
         loop {
-            let asked =
-                attempt(&self.inner.store, "jobs_gate", move || on(move |tx| gate_chunk(tx, now_us).boxed()))
-                    .await?;
-            gated += asked as u64;
-            if asked < CHUNK {
+            let opened = attempt(&self.inner.store, "jobs_gate", move || {
+                transaction(move |tx| open_approvals_chunk(tx, now_us).boxed())
+            })
+            .await?;
+            gated += opened as u64;
+            if opened < CHUNK {
                 return Ok(gated);
             }
         }
@@ -93,8 +94,8 @@ impl Lifecycle {
     }
 }
 
-async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
-    let jobs = gated_jobs(tx, now_us, CHUNK as i64).await?;
+async fn open_approvals_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
+    let jobs = jobs_due_for_approval(tx, now_us, CHUNK as i64).await?;
     let count = jobs.len();
     let rows: HashMap<i64, ManagedRow> = managed_by_ids(tx, jobs.iter().map(|job| job.certificate).collect())
         .await?
@@ -111,7 +112,12 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
         let mut entry = Entry::new(row.clone());
         match ledger.step(&mut entry, Transition::ApprovalNeeded(run_from_job(&job))) {
             Ok(_) => {
-                ledger.ask(facts.approval(&job, row, "the profile or a policy requires approval", now_us)?);
+                ledger.request_approval(facts.approval(
+                    &job,
+                    row,
+                    "the profile or a policy requires approval",
+                    now_us,
+                )?);
                 let mut to = job.clone();
                 to.state = JobState::AwaitingApproval;
                 to.approval = Consent::Needed;

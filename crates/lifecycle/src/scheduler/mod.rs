@@ -69,7 +69,7 @@ impl Lifecycle {
 
     /// Runs the scheduler until `stop` is cancelled: starts due runs and does housekeeping. Every process of a cluster may run the
     /// scheduler: runs are claimed, and cluster-wide tasks need a lease. After `stop`, the scheduler releases runs that have not
-    /// ended within [`crate::LifecycleOptions::stop_patience`].
+    /// ended within [`crate::LifecycleOptions::stop_grace`].
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
@@ -86,7 +86,7 @@ impl Lifecycle {
             Box::pin(self.judge_on_policy_change(&stop)),
             self.every("trim", tick * 720, &stop, || self.trim()),
         );
-        self.let_go().await;
+        self.release_claimed_runs().await;
     }
 
     /// Checks all certificates against the policies whenever this process changed the policies.

@@ -18,16 +18,16 @@ use x509::{Certificate, Fingerprint};
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{JobKind, JobState, id_of};
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{first_der, options_of};
 use crate::revocation::ClaimedRevocation;
-use crate::runs::{CHUNK, LEASE_US, backoff, hasten, open_run, run_now};
+use crate::runs::{CHUNK, LEASE_US, backoff, open_run, run_now, start_immediately};
 use crate::state::Effect;
 use crate::tables::jobs::{JobRow, claim_revocations, open_jobs_of};
 use crate::tables::managed::{
     ManagedRow, ManagedVersion, managed_by_ids, revoke_versions, versions_of, versions_revoked_by,
 };
-use crate::transition::{Revocation, Transition, described};
+use crate::transition::{Revocation, Transition, event_certificate};
 
 /// Maximum concurrent revocations at other issuers.
 const AT_ONCE: usize = 16;
@@ -84,7 +84,7 @@ impl Lifecycle {
     /// Carries out due revocations, at most [`CHUNK`]. Returns the number of attempted revocations.
     pub(crate) async fn revoke_due(&self) -> Result<u64, DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
-        let claim = on(move |tx| {
+        let claim = transaction(move |tx| {
             async move {
                 let jobs = claim_revocations(tx, now_us, node, now_us + LEASE_US, CHUNK as i64).await?;
                 let versions = versions_of(tx, jobs.iter().filter_map(|job| job.version).collect()).await?;
@@ -115,7 +115,7 @@ impl Lifecycle {
         let (outcomes, now_us) = (Arc::new(outcomes), self.now_us());
         attempt(&self.inner.store, "revocations_finish", move || {
             let outcomes = Arc::clone(&outcomes);
-            on(move |tx| async move { finish(tx, &outcomes, now_us).await }.boxed())
+            transaction(move |tx| async move { finish(tx, &outcomes, now_us).await }.boxed())
         })
         .await?;
         Ok(())
@@ -143,7 +143,7 @@ impl Lifecycle {
         reason: Reason,
         actor: &str,
     ) -> Option<IssuerError> {
-        match self.inner.own.revoke(fingerprints, reason, actor).await {
+        match self.inner.internal_ca.revoke(fingerprints, reason, actor).await {
             Ok(_) => None,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "revocation at the internal CA failed");
@@ -241,11 +241,12 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
         .filter(|job| job.state == JobState::Running)
         .map(|job| (job.id, job.clone()))
         .collect();
-    let mine = |one: &&Outcome| jobs.get(&one.held.job).is_some_and(|job| job.attempts == one.held.attempts);
+    let is_still_claimed =
+        |one: &&Outcome| jobs.get(&one.held.job).is_some_and(|job| job.attempts == one.held.attempts);
     let mut ledger = Ledger::new(now_us, "system:revocation");
     let mut revoked: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut entries: HashMap<i64, Entry> = HashMap::new();
-    for one in outcomes.iter().filter(mine) {
+    for one in outcomes.iter().filter(is_still_claimed) {
         let Some(job) = jobs.get(&one.held.job).cloned() else { continue };
         let Some(row) = rows.get(&job.certificate) else { continue };
         match one.error.clone().map_or_else(|| Detail::of(&job), Err) {
@@ -254,13 +255,13 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
                 revoked.entry(detail.reason).or_default().extend(job.version);
                 let entry = entries.entry(row.id).or_insert_with(|| Entry::new(row.clone()));
                 if row.version == job.version && !entry.row.revoked {
-                    let said = RevocationDetails {
+                    let revocation_details = RevocationDetails {
                         reason: detail.reason,
                         replace: detail.replace,
                         by: &job.requested_by,
                         origin: RevocationOrigin::Job(id_of(&job).0),
                     };
-                    handle_current_revoked(&mut ledger, entry, said, &open);
+                    handle_current_revoked(&mut ledger, entry, revocation_details, &open);
                 }
                 ledger.end(job, JobState::Done, None);
             }
@@ -287,7 +288,7 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
         let details = json!({ "job": id, "error": error, "attempts": attempts });
         ledger.note(row, "certificate.revoke_failed", details);
         let failed = CertificateRevocationFailed {
-            certificate: described(row),
+            certificate: event_certificate(row),
             job: id.0,
             error: error.clone(),
             attempts,
@@ -315,28 +316,31 @@ struct RevocationDetails<'a> {
 fn handle_current_revoked(
     ledger: &mut Ledger,
     entry: &mut Entry,
-    said: RevocationDetails<'_>,
+    revocation_details: RevocationDetails<'_>,
     open: &HashMap<i64, Vec<JobRow>>,
 ) {
     entry.row.revoked = true;
-    let revocation =
-        Revocation { origin: said.origin, reason: said.reason.to_string(), requested_by: said.by.to_owned() };
+    let revocation = Revocation {
+        origin: revocation_details.origin,
+        reason: revocation_details.reason.to_string(),
+        requested_by: revocation_details.by.to_owned(),
+    };
     // Archived or never issued: the version is marked as revoked, and the state does not change.
     let Ok(effects) = ledger.step(entry, Transition::Revoked(revocation)) else { return };
     let run = open_run(open, entry.row.id);
-    let waits = run.filter(|run| run.state == JobState::Queued);
-    if said.replace {
-        match waits {
-            Some(run) => hasten(ledger, &entry.row, run, "revoked", said.by),
+    let queued_run = run.filter(|run| run.state == JobState::Queued);
+    if revocation_details.replace {
+        match queued_run {
+            Some(run) => start_immediately(ledger, &entry.row, run, "revoked", revocation_details.by),
             // A run in progress already issues a replacement with a new key.
             None if run.is_some() => {}
             None => {
                 let now_us = ledger.at_us();
-                ledger.queue(run_now(&entry.row, "revoked", said.by, now_us));
+                ledger.queue(run_now(&entry.row, "revoked", revocation_details.by, now_us));
             }
         }
     } else if effects.contains(&Effect::Unschedule)
-        && let Some(run) = waits
+        && let Some(run) = queued_run
     {
         ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
     }
@@ -353,7 +357,7 @@ fn handle_current_revoked(
 /// Name of this consumer in the outbox.
 const CONSUMER: &str = "lifecycle";
 /// Revocation reasons after which the certificate is not replaced (RFC 5280 section 5.3.1).
-const FOR_GOOD: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWithdrawn];
+const FINAL_REASONS: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWithdrawn];
 /// Maximum events read in one step.
 const EVENTS_MAX: i64 = 1_000;
 
@@ -369,7 +373,7 @@ impl Lifecycle {
         let store = &self.inner.store;
         let mut marked = 0;
         loop {
-            let place = store.outbox_place(CONSUMER).await?;
+            let place = store.outbox_position(CONSUMER).await?;
             let events = store.outbox_after(place, EVENTS_MAX).await?;
             let Some(last) = events.last() else { return Ok(marked) };
             let to = last.place;
@@ -394,7 +398,7 @@ impl Lifecycle {
         let (mut after, mut marked) = (0, 0);
         loop {
             let (last, some) = attempt(&self.inner.store, "revocations_follow", move || {
-                on(move |tx| async move { follow(tx, action, after, now_us).await }.boxed())
+                transaction(move |tx| async move { follow(tx, action, after, now_us).await }.boxed())
             })
             .await?;
             marked += some;
@@ -451,14 +455,14 @@ async fn follow(
         };
         let mut entry = Entry::new(row.clone());
         let replace =
-            !FOR_GOOD.contains(&one.reason) && options_of(row).is_ok_and(|options| options.auto_renew);
-        let said = RevocationDetails {
+            !FINAL_REASONS.contains(&one.reason) && options_of(row).is_ok_and(|options| options.auto_renew);
+        let revocation_details = RevocationDetails {
             reason: one.reason,
             replace,
             by: &one.actor,
             origin: RevocationOrigin::Action(action),
         };
-        handle_current_revoked(&mut ledger, &mut entry, said, &open);
+        handle_current_revoked(&mut ledger, &mut entry, revocation_details, &open);
         ledger.put(entry);
     }
     for (reason, versions) in by_reason {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use issuers::{IssuerError, IssuerKind};
-use store::patience::BACKOFF_MAX_US;
+use store::time_limits::BACKOFF_MAX_US;
 use telemetry::spans::{Kind, Span, part, within};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use crate::spans;
 use crate::tables;
 
 /// Maximum pause that an issuer can request before further orders, in µs. The limit also applies if the clock is set back.
-const REST_MAX_US: i64 = BACKOFF_MAX_US;
+const ISSUER_PAUSE_MAX_US: i64 = BACKOFF_MAX_US;
 
 /// Tasks of runs, with the result to report if a task panics.
 struct RunningTasks {
@@ -108,14 +108,14 @@ impl Lifecycle {
             }
             while ending.join_next().await.is_some() {}
         };
-        if tokio::time::timeout(self.inner.options.stop_patience, last).await.is_err() {
+        if tokio::time::timeout(self.inner.options.stop_grace, last).await.is_err() {
             running.tasks.shutdown().await;
         }
     }
 
     /// Releases all claimed runs at shutdown, so that other processes need not wait for the leases to expire.
-    pub(super) async fn let_go(&self) {
-        match tables::Jobs::of(&self.inner.store).let_go(self.inner.node, self.now_us()).await {
+    pub(super) async fn release_claimed_runs(&self) {
+        match tables::Jobs::of(&self.inner.store).release_claimed_runs(self.inner.node, self.now_us()).await {
             Ok(0) => {}
             Ok(runs) => debug!(runs, "released runs in progress to other nodes"),
             Err(error) => {
@@ -148,8 +148,8 @@ impl Lifecycle {
         for issuer in due {
             let places = self.inner.issuers.places(&issuer).await;
             let busy = self.inner.busy.lock().get(&issuer).copied().unwrap_or_default();
-            let rest = busy.rest_until_us - now_us;
-            if (1..=REST_MAX_US).contains(&rest) {
+            let rest = busy.paused_until_us - now_us;
+            if (1..=ISSUER_PAUSE_MAX_US).contains(&rest) {
                 continue;
             }
             let free = places.saturating_sub(busy.running).min(room);
@@ -174,26 +174,26 @@ impl Lifecycle {
         let one = ready.clone();
         let task = running.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("lifecycle-run");
-            place.lifecycle.ask(one).await
+            place.lifecycle.place_order(one).await
         });
         running.ready.insert(task.id(), ready);
     }
 
     /// Sends the order to the issuer, with the order timeout.
-    async fn ask(&self, ready: ReadyRun) -> FinishedAttempt {
+    async fn place_order(&self, ready: ReadyRun) -> FinishedAttempt {
         let ReadyRun { job, certificate, order, facts, at_work } = ready;
         let deadline = order.deadline;
-        let asked = async {
-            let asked = async {
+        let issuance = async {
+            let issuance = async {
                 let issuer = self.inner.issuers.issuer(&job.issuer).await?;
                 let suggests = issuer.kind() == IssuerKind::Acme;
                 issuer.issue(&order).await.map(|delivered| (delivered, suggests))
             };
-            let outcome = tokio::time::timeout_at(deadline.into(), asked).await;
+            let outcome = tokio::time::timeout_at(deadline.into(), issuance).await;
             outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "waiting for the issuer" }))
         };
         let named = |span: Span| span.with("bulla.issuer", &job.issuer);
-        let order_span = part("order", Kind::Client, named, asked);
+        let order_span = part("order", Kind::Client, named, issuance);
         let outcome = within(Some(spans::run(certificate, id_of(&job))), order_span).await;
         let (outcome, suggests) = match outcome {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
@@ -209,9 +209,9 @@ impl Lifecycle {
             _ => None,
         };
         if let Some(rest) = rest {
-            let rest_us = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).min(REST_MAX_US);
+            let rest_us = i64::try_from(rest.as_micros()).unwrap_or(i64::MAX).min(ISSUER_PAUSE_MAX_US);
             let mut busy = self.inner.busy.lock();
-            busy.entry(finished.job.issuer.clone()).or_default().rest_until_us = self.now_us() + rest_us;
+            busy.entry(finished.job.issuer.clone()).or_default().paused_until_us = self.now_us() + rest_us;
         }
         if let Err(error) = &finished.outcome {
             debug!(job = %finished.id(), issuer = finished.job.issuer, %error, "an attempt of a run failed");

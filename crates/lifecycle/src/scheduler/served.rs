@@ -6,13 +6,13 @@ use store::{StoreError, Tx};
 
 use crate::error::DataError;
 use crate::handle::Lifecycle;
-use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::runs::CHUNK;
 use crate::served::Verified;
 use crate::tables::managed::{
     ManagedRow, certificates_changed_since, late_deployments, managed_after, managed_by_ids,
 };
-use crate::transition::described;
+use crate::transition::event_certificate;
 
 /// Number of certificates that the sweep checks in one tick, in addition to certificates with changes seen by scans. 100,000
 /// certificates take 40 minutes, at a few milliseconds a tick.
@@ -30,12 +30,12 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn verify_served(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
-        let (after, from_us) = *self.inner.served_looked_at.lock();
+        let (after, from_us) = *self.inner.served_cursor.lock();
         let (after, changed) = attempt(&self.inner.store, "served_verify", move || {
-            on(move |tx| async move { verify(tx, after, from_us, now_us).await }.boxed())
+            transaction(move |tx| async move { verify(tx, after, from_us, now_us).await }.boxed())
         })
         .await?;
-        *self.inner.served_looked_at.lock() = (after, now_us - LOOK_BACK_US);
+        *self.inner.served_cursor.lock() = (after, now_us - LOOK_BACK_US);
         Ok(changed)
     }
 
@@ -43,12 +43,12 @@ impl Lifecycle {
     pub(super) async fn notify_late_deployments(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         loop {
-            let told = attempt(&self.inner.store, "deployments_late", move || {
-                on(move |tx| async move { tell_late(tx, now_us).await }.boxed())
+            let notified = attempt(&self.inner.store, "deployments_late", move || {
+                transaction(move |tx| async move { notify_late(tx, now_us).await }.boxed())
             })
             .await?;
-            if told < CHUNK {
-                return Ok(told as u64);
+            if notified < CHUNK {
+                return Ok(notified as u64);
             }
         }
     }
@@ -81,7 +81,7 @@ async fn verify(tx: &mut Tx, after: i64, from_us: i64, now_us: i64) -> Result<(i
     Ok((next, changed))
 }
 
-async fn tell_late(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
+async fn notify_late(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
     let rows = late_deployments(tx, now_us, CHUNK as i64).await?;
     let count = rows.len();
     if count == 0 {
@@ -90,7 +90,7 @@ async fn tell_late(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
     let mut ledger = Ledger::new(now_us, "system:scheduler");
     for row in rows {
         let late = CertificateDeploymentLate {
-            certificate: described(&row),
+            certificate: event_certificate(&row),
             since_us: row.undeployed_since_us.unwrap_or(now_us),
             error: row.last_error.clone(),
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use issuers::Window;
-use store::patience;
+use store::time_limits;
 use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
@@ -14,7 +14,7 @@ use x509::Certificate;
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::JobState;
-use crate::ledger::{Ledger, attempt, on};
+use crate::ledger::{Ledger, attempt, transaction};
 use crate::managed::{ManagedCertificate, first_der};
 use crate::renewal::{Life, SuggestedRenewalWindow, due};
 use crate::runs::open_run;
@@ -47,7 +47,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn request_suggestions(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
-        let read = on(move |tx| {
+        let read = transaction(move |tx| {
             async move {
                 let due = due_suggestions(tx, now_us, DUE_MAX).await?;
                 let rows = managed_by_ids(tx, due.iter().map(|one| one.certificate).collect()).await?;
@@ -61,14 +61,14 @@ impl Lifecycle {
             return Ok(0);
         }
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
-        let ask = |one: ManagedSuggestion| {
+        let request = |one: ManagedSuggestion| {
             let row = rows.get(&one.certificate);
             let version = row.and_then(|row| versions.iter().find(|version| Some(version.id) == row.version));
-            async move { (one, self.ask_one(version).await) }
+            async move { (one, self.request_suggestion(version).await) }
         };
         let answers: Vec<(ManagedSuggestion, SuggestionResult)> =
-            stream::iter(due.into_iter().map(ask)).buffer_unordered(AT_ONCE).collect().await;
-        let asked = answers.len() as u64;
+            stream::iter(due.into_iter().map(request)).buffer_unordered(AT_ONCE).collect().await;
+        let requested = answers.len() as u64;
         let mut facts = HashMap::new();
         for row in rows.values() {
             if !facts.contains_key(&row.profile) {
@@ -78,7 +78,7 @@ impl Lifecycle {
         let (set, answers, facts) = (self.policy_set().await?, Arc::new(answers), Arc::new(facts));
         attempt(&self.inner.store, "suggestions_store", move || {
             let (set, answers, facts) = (Arc::clone(&set), Arc::clone(&answers), Arc::clone(&facts));
-            on(move |tx| {
+            transaction(move |tx| {
                 async move {
                     let rule = |certificate: &ManagedCertificate| {
                         let facts = facts.get(&certificate.profile).copied().flatten();
@@ -90,20 +90,20 @@ impl Lifecycle {
             })
         })
         .await?;
-        Ok(asked)
+        Ok(requested)
     }
 
-    async fn ask_one(&self, version: Option<&ManagedVersion>) -> SuggestionResult {
+    async fn request_suggestion(&self, version: Option<&ManagedVersion>) -> SuggestionResult {
         let Some(version) = version.filter(|version| version.revoked_at_us.is_none()) else {
             return SuggestionResult::None;
         };
         let leaf = first_der(&version.chain).and_then(|leaf| Certificate::parse(&leaf).ok());
         let Some(leaf) = leaf else { return SuggestionResult::None };
-        let asked = async {
+        let requested = async {
             let issuer = self.inner.issuers.issuer(&version.issuer).await?;
             issuer.renewal_window(&leaf).await
         };
-        match asked.await {
+        match requested.await {
             Ok(Some(window)) => SuggestionResult::Window(window),
             Ok(None) => SuggestionResult::None,
             // The run keeps its planned time, because a failed request must not prevent a renewal.
@@ -139,8 +139,8 @@ async fn store_suggestions(
             }
             SuggestionResult::Later => {
                 let life_us =
-                    rows.get(&before.certificate).map_or(patience::LIFE_UNKNOWN_US, ManagedRow::life_us);
-                next.check_at_us = now_us + patience::suggestion_retry_us(life_us);
+                    rows.get(&before.certificate).map_or(time_limits::LIFE_UNKNOWN_US, ManagedRow::life_us);
+                next.check_at_us = now_us + time_limits::suggestion_retry_us(life_us);
             }
             SuggestionResult::Window(window) => {
                 next.check_at_us = now_us + i64::from(window.retry_after_seconds) * 1_000_000;

@@ -480,8 +480,8 @@ impl Approvals<'_> {
     ) -> Result<Page<ApprovalView>, StoreError> {
         let mut parameters: Vec<Value> = vec![state.code().into()];
         parameters.extend(key_or(after, "approvals", &[Value::Int(i64::MAX)])?);
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, APPROVALS, parameters).await?;
         page(rows, limit, "approvals", |row| {
             let view = approval_view(row)?;

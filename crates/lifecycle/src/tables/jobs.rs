@@ -291,7 +291,7 @@ SELECT count(*) FROM (SELECT 1 FROM jobs WHERE issuer = ?1 AND state = {JobState
   AND next_attempt_at <= ?2 LIMIT ?3) x"
 );
 
-const GATED: &str = with_states!(concat!(
+const DUE_FOR_APPROVAL: &str = with_states!(concat!(
     "-- jobs_gated\nSELECT ",
     job_columns!("jobs"),
     " FROM jobs WHERE state = {JobState::Queued} AND approval = {Consent::Needed} AND next_attempt_at <= ?1
@@ -334,7 +334,7 @@ UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Runni
   AND lease_until < :until")
 };
 
-const LET_GO: &str = with_states!("-- jobs_let_go
+const RELEASE_CLAIMED: &str = with_states!("-- jobs_let_go
 UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_holder = ?1 AND lease_until > ?2");
 
 /// Makes retries due if their start is too far in the future because the clock was set back.
@@ -376,11 +376,11 @@ pub(crate) const ALL: &[&str] = &[
     ISSUERS_DUE,
     AGENT_HAS,
     DUE_COUNT,
-    GATED,
+    DUE_FOR_APPROVAL,
     WAITING_OVERDUE,
     DEPLOYING_OVERDUE,
     REAP,
-    LET_GO,
+    RELEASE_CLAIMED,
     UNSTICK,
     BY_ID,
     TRIM,
@@ -603,8 +603,8 @@ pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, Stor
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
-    rows_of(tx.rows(GATED, vec![now_us.into(), limit.into()]).await?)
+pub async fn jobs_due_for_approval(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+    rows_of(tx.rows(DUE_FOR_APPROVAL, vec![now_us.into(), limit.into()]).await?)
 }
 
 /// Returns runs that wait for approval or a CSR past their deadline.
@@ -706,8 +706,8 @@ impl Jobs<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn let_go(self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
-        self.0.execute(LET_GO, vec![holder.into(), now_us.into()]).await
+    pub async fn release_claimed_runs(self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(RELEASE_CLAIMED, vec![holder.into(), now_us.into()]).await
     }
 
     /// Returns a run with its certificate.
@@ -729,8 +729,8 @@ impl Jobs<'_> {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
         let key = after.map(|cursor| cursor.key("jobs", &[Value::Int(0)])).transpose()?;
-        let (limit, asked) = limit_of(limit);
-        let (text, parameters) = listing(filter, key, asked);
+        let (limit, fetch_limit) = limit_of(limit);
+        let (text, parameters) = listing(filter, key, fetch_limit);
         let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, "jobs", |row| {
             let view = job_view(row)?;
@@ -819,7 +819,7 @@ pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let now: Value = 1_i64.into();
     all.push((ISSUERS_DUE.to_owned(), vec![now.clone()]));
     all.push((DUE_COUNT.to_owned(), vec!["x".into(), now.clone(), 100_i64.into()]));
-    all.push((GATED.to_owned(), vec![now.clone(), 100_i64.into()]));
+    all.push((DUE_FOR_APPROVAL.to_owned(), vec![now.clone(), 100_i64.into()]));
     all.push((WAITING_OVERDUE.to_owned(), vec![now.clone(), 100_i64.into()]));
     all.push((REAP.to_owned(), vec![now.clone(), i64::MAX.into()]));
     all.push((BY_ID.to_owned(), vec![now]));

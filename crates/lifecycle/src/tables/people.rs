@@ -221,8 +221,8 @@ impl People<'_> {
         let listing = kind.name();
         let mut parameters: Vec<Value> = vec![listing.into()];
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, PEOPLE, parameters).await?;
         page(rows, limit, listing, named)
     }

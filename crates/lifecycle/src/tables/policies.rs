@@ -178,8 +178,8 @@ impl Policies<'_> {
     /// [`StoreError::BadCursor`], and other database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<NamedDocument>, StoreError> {
         let mut parameters = key_or(after, "policies", &[Value::Text(String::new())])?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, POLICIES, parameters).await?;
         page(rows, limit, "policies", named)
     }
@@ -198,8 +198,8 @@ impl Policies<'_> {
         let text = || Value::Text(String::new());
         let shape = [Value::Int(0), Value::Int(0), text(), text()];
         let key = after.map(|cursor| cursor.key("violations", &shape)).transpose()?;
-        let (limit, asked) = limit_of(limit);
-        let (statement, parameters) = violations(filter, key, asked);
+        let (limit, fetch_limit) = limit_of(limit);
+        let (statement, parameters) = violations(filter, key, fetch_limit);
         let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(rows, limit, "violations", |mut row| {
             let violation = ViolationRow {

@@ -16,7 +16,7 @@ pub const CHAIN_MAX: usize = 8;
 pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Longest TTL of a negative response: RFC 2308 section 5 recommends hours because longer ones have caused problems.
-const NONE_LIFETIME_MAX: Duration = Duration::from_secs(3 * 3_600);
+const NEGATIVE_LIFETIME_MAX: Duration = Duration::from_secs(3 * 3_600);
 
 /// Result of reading one response.
 #[derive(Debug, Eq, PartialEq)]
@@ -55,7 +55,7 @@ impl AliasChain {
         &self.names[self.names.len() - 1]
     }
 
-    fn holds(&mut self, seconds: u32) {
+    fn limit_lifetime(&mut self, seconds: u32) {
         self.lifetime = self.lifetime.min(lifetime(seconds));
     }
 
@@ -89,26 +89,31 @@ pub(crate) fn check_response_code(message: Message) -> Result<Message, ResolveEr
     }
 }
 
-/// Follows the aliases in `message`, a response without error, from the last name of `trail`.
+/// Follows the aliases in `message`, a response without error, from the last name of `alias_chain`.
 ///
 /// # Errors
 /// [`ResolveError::AliasLoop`].
-pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut AliasChain) -> Result<Reading, ResolveError> {
+pub(crate) fn follow(
+    message: &Message,
+    kind: Kind,
+    alias_chain: &mut AliasChain,
+) -> Result<Reading, ResolveError> {
     let code = message.metadata.response_code;
-    let asked_before = trail.names.len();
-    while let Some((alias, ttl)) = cname_target(message, trail.end()) {
-        trail.holds(ttl);
-        trail.follow(alias)?;
+    let names_before = alias_chain.names.len();
+    while let Some((alias, ttl)) = cname_target(message, alias_chain.end()) {
+        alias_chain.limit_lifetime(ttl);
+        alias_chain.follow(alias)?;
     }
-    let addresses = addresses_of(message, kind, trail);
+    let addresses = addresses_of(message, kind, alias_chain);
     if !addresses.is_empty() {
         return Ok(Reading::End(End::Addresses(addresses)));
     }
-    let denial = negative_ttl(message, trail.end());
-    if code == ResponseCode::NoError && denial.is_none() && trail.names.len() > asked_before {
+    let negative_lifetime = negative_ttl(message, alias_chain.end());
+    if code == ResponseCode::NoError && negative_lifetime.is_none() && alias_chain.names.len() > names_before
+    {
         return Ok(Reading::Alias);
     }
-    trail.lifetime = trail.lifetime.min(denial.unwrap_or(Duration::ZERO));
+    alias_chain.lifetime = alias_chain.lifetime.min(negative_lifetime.unwrap_or(Duration::ZERO));
     // With aliases, the response code applies to the last name (RFC 6604 section 3).
     Ok(Reading::End(End::Nothing(match code {
         ResponseCode::NXDomain => ResolveError::NxDomain,
@@ -126,9 +131,9 @@ pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>,
     let message = check_response_code(message)?;
     let mut read = Vec::new();
     for kind in [Kind::A, Kind::Aaaa] {
-        let mut trail = AliasChain::new(WireName::parse(name)?);
-        if let Reading::End(End::Addresses(found)) = follow(&message, kind, &mut trail)? {
-            read.extend(found.into_iter().map(|address| (address, trail.lifetime)));
+        let mut alias_chain = AliasChain::new(WireName::parse(name)?);
+        if let Reading::End(End::Addresses(found)) = follow(&message, kind, &mut alias_chain)? {
+            read.extend(found.into_iter().map(|address| (address, alias_chain.lifetime)));
         }
     }
     Ok(read)
@@ -147,7 +152,7 @@ fn cname_target(message: &Message, name: &WireName) -> Option<(WireName, u32)> {
     })
 }
 
-fn addresses_of(message: &Message, kind: Kind, trail: &mut AliasChain) -> Vec<IpAddr> {
+fn addresses_of(message: &Message, kind: Kind, alias_chain: &mut AliasChain) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for record in &message.answers {
         let address = match (&record.data, kind) {
@@ -155,8 +160,8 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut AliasChain) -> Vec<Ip
             (RData::AAAA(address), Kind::Aaaa) => IpAddr::V6(address.0),
             _ => continue,
         };
-        if is_record_for(record, trail.end()) {
-            trail.holds(record.ttl);
+        if is_record_for(record, alias_chain.end()) {
+            alias_chain.limit_lifetime(record.ttl);
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -170,7 +175,7 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut AliasChain) -> Vec<Ip
 fn negative_ttl(message: &Message, name: &WireName) -> Option<Duration> {
     message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) if name.is_in(&WireName::from_answer(&record.name)) => {
-            Some(lifetime(record.ttl).min(lifetime(soa.minimum)).min(NONE_LIFETIME_MAX))
+            Some(lifetime(record.ttl).min(lifetime(soa.minimum)).min(NEGATIVE_LIFETIME_MAX))
         }
         _ => None,
     })

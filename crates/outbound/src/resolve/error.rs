@@ -56,7 +56,7 @@ impl ResolveError {
 
     /// Returns whether a retry may succeed.
     #[must_use]
-    pub fn can_heal(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::ServFail | Self::TimedOut | Self::NoServer => true,
             Self::NxDomain

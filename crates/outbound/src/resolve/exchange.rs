@@ -47,7 +47,7 @@ pub enum Recursion {
     NotDesired,
 }
 
-/// Queries one server for records and returns its response, with any response code. Each packet has the timeout `each`; see
+/// Queries one server for records and returns its response, with any response code. Each packet has the timeout `attempt_limit`; see
 /// [`exchange`].
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub async fn ask(
     name: &Name,
     kind: RecordType,
     recursion: Recursion,
-    each: Duration,
+    attempt_limit: Duration,
     deadline: Deadline,
 ) -> Result<Message, ExchangeError> {
     let name = WireName::from_answer(name);
@@ -68,7 +68,7 @@ pub async fn ask(
         if recursion == Recursion::NotDesired {
             query = query.without_recursion();
         }
-        let answer = send(server, query.octets(), query.question(), each, deadline).await?;
+        let answer = send(server, query.message_bytes(), query.question(), attempt_limit, deadline).await?;
         let answer =
             Message::from_vec(&answer).map_err(|error| ExchangeError::Unreadable(error.to_string()))?;
         if !extended || answer.metadata.response_code != ResponseCode::FormErr {
@@ -80,7 +80,7 @@ pub async fn ask(
 }
 
 /// Sends a message to one server and returns the response with the same id. Sends up to twice over UDP, then over TCP if the
-/// response was truncated, or if there was none and time is left. Each attempt has the timeout `each`. Packets with another id are
+/// response was truncated, or if there was none and time is left. Each attempt has the timeout `attempt_limit`. Packets with another id are
 /// ignored.
 ///
 /// # Errors
@@ -89,21 +89,21 @@ pub async fn ask(
 pub async fn exchange(
     server: SocketAddr,
     message: &[u8],
-    each: Duration,
+    attempt_limit: Duration,
     deadline: Deadline,
 ) -> Result<Vec<u8>, ExchangeError> {
-    send(server, message, &[], each, deadline).await
+    send(server, message, &[], attempt_limit, deadline).await
 }
 
 async fn send(
     server: SocketAddr,
     message: &[u8],
     question: &[u8],
-    each: Duration,
+    attempt_limit: Duration,
     deadline: Deadline,
 ) -> Result<Vec<u8>, ExchangeError> {
     for _ in 0..SENDS {
-        match deadline.child(each).bound(over_udp(server, message, question)).await {
+        match deadline.child(attempt_limit).bound(over_udp(server, message, question)).await {
             Ok(Ok(answer)) if query::is_truncated(&answer) => break,
             Ok(result) => return Ok(result?),
             Err(_) if deadline.has_passed() => return Err(ExchangeError::TimedOut),
@@ -111,13 +111,13 @@ async fn send(
         }
     }
     let answering = over_tcp(server, message, question);
-    deadline.child(each).bound(answering).await.map_err(|_| ExchangeError::TimedOut)?
+    deadline.child(attempt_limit).bound(answering).await.map_err(|_| ExchangeError::TimedOut)?
 }
 
 /// Sends a message over UDP and receives the response. Each message has a new socket: an off-path attacker must guess its random
 /// port and the id.
 async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Result<Vec<u8>> {
-    let socket = connected(server)?;
+    let socket = connected_socket(server)?;
     socket.send(message).await?;
     let mut answer = vec![0; DATAGRAM_MAX];
     loop {
@@ -144,7 +144,7 @@ pub(super) async fn over_tcp(
 }
 
 /// Opens a UDP socket on a random port that receives from this server only.
-pub(super) fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
+pub(super) fn connected_socket(server: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -18,7 +18,7 @@ use super::kind::Kind;
 use super::name::WireName;
 use super::options::Options;
 use super::query::Query;
-use super::upstream::{Patience, Upstream};
+use super::upstream::{QueryTimeouts, Upstream};
 
 /// A name and record type: the key of queries and of the cache.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -41,7 +41,7 @@ pub(crate) struct FamilyLookup {
     pub(crate) from_cache: bool,
 }
 
-pub(crate) type Remembered = Cached<Arc<FamilyAddresses>, ResolveError>;
+pub(crate) type CachedLookup = Cached<Arc<FamilyAddresses>, ResolveError>;
 type LookupOutcome = Result<Fresh<Arc<FamilyAddresses>>, Failed<ResolveError>>;
 
 pub(crate) struct Lookups {
@@ -53,7 +53,7 @@ pub(crate) struct Lookups {
 /// Sender of queries to the upstreams. Separate from the cache, so that queries in progress do not keep the cache alive.
 struct Querier {
     upstreams: Vec<Upstream>,
-    room: Semaphore,
+    slots: Semaphore,
     failure_lifetime: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Lookups {
             cache: Cache::with_entries_max(options.cache_entries),
             querier: Arc::new(Querier {
                 upstreams: upstreams.into_iter().map(upstream).collect(),
-                room: Semaphore::new(options.in_flight.clamp(1, Semaphore::MAX_PERMITS)),
+                slots: Semaphore::new(options.in_flight.clamp(1, Semaphore::MAX_PERMITS)),
                 failure_lifetime: options.failure_lifetime,
             }),
             counters,
@@ -80,7 +80,7 @@ impl Lookups {
         self.cache.under_way()
     }
 
-    pub(crate) fn remembered(&self, question: &Question) -> Option<Arc<Remembered>> {
+    pub(crate) fn cached_lookup(&self, question: &Question) -> Option<Arc<CachedLookup>> {
         self.cache.get(question)
     }
 
@@ -89,39 +89,44 @@ impl Lookups {
         question: &Question,
         limit: Duration,
     ) -> Result<Arc<FamilyAddresses>, ResolveError> {
-        let (querier, asked) = (self.querier.clone(), question.clone());
-        self.cache.fetch(question, move || async move { querier.look_up(asked, limit).await }).await
+        let (querier, queried) = (self.querier.clone(), question.clone());
+        self.cache.fetch(question, move || async move { querier.look_up(queried, limit).await }).await
     }
 
     /// Queries again and replaces the cached result; returns false when a query was already in progress.
     pub(crate) async fn refresh(&self, question: &Question, limit: Duration) -> bool {
-        let (querier, asked) = (self.querier.clone(), question.clone());
-        let make = move || async move { querier.look_up(asked, limit).await };
+        let (querier, queried) = (self.querier.clone(), question.clone());
+        let make = move || async move { querier.look_up(queried, limit).await };
         self.cache.refresh(question, make).await.is_some()
     }
 }
 
 impl Querier {
     async fn look_up(&self, question: Question, limit: Duration) -> LookupOutcome {
-        let mut trail = AliasChain::new(question.name);
-        match self.follow(&mut trail, question.kind, limit).await {
+        let mut alias_chain = AliasChain::new(question.name);
+        match self.follow(&mut alias_chain, question.kind, limit).await {
             Ok(End::Addresses(addresses)) => {
-                let lifetime = trail.lifetime;
-                let aliases = trail.names.split_off(1);
+                let lifetime = alias_chain.lifetime;
+                let aliases = alias_chain.names.split_off(1);
                 let answer = FamilyAddresses { addresses, aliases, since: Instant::now(), lifetime };
                 Ok(Fresh { value: Arc::new(answer), lifetime })
             }
-            Ok(End::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),
+            Ok(End::Nothing(error)) => Err(Failed { error, lifetime: alias_chain.lifetime }),
             Err(error) => Err(Failed { lifetime: self.error_lifetime(&error), error }),
         }
     }
 
-    /// Sends further queries as long as responses end in an alias. Terminates because the length of `trail` is limited.
-    async fn follow(&self, trail: &mut AliasChain, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
-        let patience = Patience::for_caller(limit);
+    /// Sends further queries as long as responses end in an alias. Terminates because the length of `alias_chain` is limited.
+    async fn follow(
+        &self,
+        alias_chain: &mut AliasChain,
+        kind: Kind,
+        limit: Duration,
+    ) -> Result<End, ResolveError> {
+        let timeouts = QueryTimeouts::for_caller(limit);
         loop {
-            let message = self.ask(trail.end(), kind, patience).await?;
-            match answer::follow(&message, kind, trail)? {
+            let message = self.send_query(alias_chain.end(), kind, timeouts).await?;
+            match answer::follow(&message, kind, alias_chain)? {
                 Reading::Alias => {}
                 Reading::End(end) => return Ok(end),
             }
@@ -138,20 +143,25 @@ impl Querier {
 
     /// Queries all upstreams concurrently. Returns the first success. After a failure, waits a limited time for the other
     /// upstreams.
-    async fn ask(&self, name: &WireName, kind: Kind, patience: Patience) -> Result<Message, ResolveError> {
+    async fn send_query(
+        &self,
+        name: &WireName,
+        kind: Kind,
+        timeouts: QueryTimeouts,
+    ) -> Result<Message, ResolveError> {
         // The semaphore is never closed; on an error there would be no limit.
-        let _room = self.room.acquire().await;
+        let _slot = self.slots.acquire().await;
         if let [only] = &self.upstreams[..] {
-            return ask_one(only, name, kind, patience).await.and_then(answer::check_response_code);
+            return query_upstream(only, name, kind, timeouts).await.and_then(answer::check_response_code);
         }
-        let mut asked: FuturesUnordered<_> =
-            self.upstreams.iter().map(|upstream| ask_one(upstream, name, kind, patience)).collect();
+        let mut queried: FuturesUnordered<_> =
+            self.upstreams.iter().map(|upstream| query_upstream(upstream, name, kind, timeouts)).collect();
         let mut worst: Option<ResolveError> = None;
-        let others_until = tokio::time::sleep(patience.give_up);
+        let others_until = tokio::time::sleep(timeouts.give_up);
         tokio::pin!(others_until);
         loop {
             let result = tokio::select! {
-                next = asked.next() => match next {
+                next = queried.next() => match next {
                     Some(result) => result.and_then(answer::check_response_code),
                     None => return Err(worst.unwrap_or(ResolveError::NoServer)),
                 },
@@ -162,7 +172,7 @@ impl Querier {
                 Err(error) => error,
             };
             if worst.is_none() && error != ResolveError::TimedOut {
-                others_until.as_mut().reset(Instant::now() + patience.resend[0]);
+                others_until.as_mut().reset(Instant::now() + timeouts.resend[0]);
             }
             worst = Some(match worst {
                 Some(worst) if worst.weight() >= error.weight() => worst,
@@ -172,22 +182,22 @@ impl Querier {
     }
 }
 
-async fn ask_one(
+async fn query_upstream(
     upstream: &Upstream,
     name: &WireName,
     kind: Kind,
-    patience: Patience,
+    timeouts: QueryTimeouts,
 ) -> Result<Message, ResolveError> {
     let extended = upstream.supports_edns();
-    let answer = parse(&upstream.ask(Query::new(name, kind, extended), patience).await?)?;
+    let answer = parse(&upstream.send_query(Query::new(name, kind, extended), timeouts).await?)?;
     if !extended || answer.metadata.response_code != ResponseCode::FormErr {
         return Ok(answer);
     }
     // RFC 6891 section 7: the server predates EDNS.
     upstream.disable_edns();
-    parse(&upstream.ask(Query::new(name, kind, false), patience).await?)
+    parse(&upstream.send_query(Query::new(name, kind, false), timeouts).await?)
 }
 
-fn parse(octets: &[u8]) -> Result<Message, ResolveError> {
-    Message::from_vec(octets).map_err(|_| ResolveError::Malformed("the message cannot be parsed"))
+fn parse(bytes: &[u8]) -> Result<Message, ResolveError> {
+    Message::from_vec(bytes).map_err(|_| ResolveError::Malformed("the message cannot be parsed"))
 }

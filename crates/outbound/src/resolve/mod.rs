@@ -44,7 +44,7 @@ use name::WireName;
 /// Maximum upstreams: each query goes to all of them.
 pub const UPSTREAMS_MAX: usize = 8;
 /// Lifetime of results without a TTL: TTL zero (RFC 1035 section 3.2.1), literal addresses and the hosts file.
-const TRANSACTION: Duration = Duration::from_secs(5);
+const NO_TTL_LIFETIME: Duration = Duration::from_secs(5);
 /// A result is prefetched when less than 1/`PREFETCH_PARTS` (a tenth) of its lifetime remains.
 const PREFETCH_PARTS: u32 = 10;
 /// Minimum lifetime of results that are prefetched. Scans rarely need a result again within a shorter time.
@@ -54,7 +54,7 @@ const PREFETCHES_MAX: usize = 64;
 const PREFETCH_LIMIT: Duration = Duration::from_secs(5);
 /// Time to wait for the second address family after the first. RFC 8305 section 3 recommends 50 ms for interactive use; a scan
 /// prefers complete results.
-const OTHER_FAMILY_PATIENCE: Duration = Duration::from_millis(500);
+const OTHER_FAMILY_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Address families to query.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -186,12 +186,12 @@ impl Resolver {
         limit: Duration,
     ) -> Result<Resolution, ResolveError> {
         if let Ok(address) = name.parse::<IpAddr>() {
-            return told(vec![address], families);
+            return static_resolution(vec![address], families);
         }
         let parsed = WireName::parse(name)?;
         if parsed.is_localhost() {
             let both = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
-            return told(both.into(), families);
+            return static_resolution(both.into(), families);
         }
         let deadline = Deadline::within(limit);
         if !name.ends_with('.') && parsed.dots() < self.0.ndots {
@@ -225,7 +225,7 @@ impl Resolver {
         deadline: Deadline,
     ) -> Result<Resolution, ResolveError> {
         if let Some(addresses) = self.0.hosts.get(name) {
-            return told(addresses.clone(), families);
+            return static_resolution(addresses.clone(), families);
         }
         let one = |kind| self.resolve_record_type(Question { name: name.clone(), kind }, limit, deadline);
         match families {
@@ -241,13 +241,13 @@ impl Resolver {
         limit: Duration,
         deadline: Deadline,
     ) -> Result<FamilyLookup, ResolveError> {
-        if let Some(cached) = self.0.lookups.remembered(&question) {
+        if let Some(cached) = self.0.lookups.cached_lookup(&question) {
             if cached.outcome.is_ok() {
                 self.prefetch_if_expiring(question, &cached);
             }
             return cached.outcome.clone().map(|answer| FamilyLookup { answer, from_cache: true });
         }
-        let asking = async {
+        let fetching = async {
             loop {
                 let result = self.0.lookups.fetch(&question, limit).await;
                 // A joined query may time out before this caller's limit: query again.
@@ -257,12 +257,12 @@ impl Resolver {
                 }
             }
         };
-        let answer = deadline.bound(asking).await.map_err(|_| ResolveError::TimedOut)??;
+        let answer = deadline.bound(fetching).await.map_err(|_| ResolveError::TimedOut)??;
         Ok(FamilyLookup { answer, from_cache: false })
     }
 
     /// Prefetches a result in the background if it expires soon.
-    fn prefetch_if_expiring(&self, question: Question, cached: &lookup::Remembered) {
+    fn prefetch_if_expiring(&self, question: Question, cached: &lookup::CachedLookup) {
         let life = cached.until.saturating_duration_since(cached.since);
         if life < PREFETCH_LIFE_MIN || !cached.expires_soon(Instant::now(), PREFETCH_PARTS) {
             return;
@@ -284,7 +284,7 @@ impl Resolver {
 }
 
 /// Returns a result without DNS: literal addresses, localhost, the hosts file.
-fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, ResolveError> {
+fn static_resolution(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, ResolveError> {
     addresses.retain(|address| families.include(address));
     addresses.sort_by_key(IpAddr::is_ipv4);
     if addresses.is_empty() {
@@ -292,7 +292,7 @@ fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, Re
     }
     Ok(Resolution {
         addresses,
-        valid_until: (Instant::now() + TRANSACTION).into_std(),
+        valid_until: (Instant::now() + NO_TTL_LIFETIME).into_std(),
         aliases: Vec::new(),
         from_cache: true,
         incomplete: None,
@@ -306,8 +306,8 @@ async fn both(
 ) -> Result<Resolution, ResolveError> {
     let (mut six, mut four) = (std::pin::pin!(six), std::pin::pin!(four));
     let (six, four) = tokio::select! {
-        six = &mut six => { let four = second(six.is_ok(), four).await; (six, four) }
-        four = &mut four => { let six = second(four.is_ok(), six).await; (six, four) }
+        six = &mut six => { let four = await_second_family(six.is_ok(), four).await; (six, four) }
+        four = &mut four => { let six = await_second_family(four.is_ok(), six).await; (six, four) }
     };
     match (six, four) {
         (Ok(six), Ok(four)) => Ok(joined(six, four)),
@@ -319,14 +319,14 @@ async fn both(
     }
 }
 
-async fn second(
+async fn await_second_family(
     first_is_good: bool,
     other: impl Future<Output = Result<FamilyLookup, ResolveError>>,
 ) -> Result<FamilyLookup, ResolveError> {
     if !first_is_good {
         return other.await;
     }
-    let limit = OTHER_FAMILY_PATIENCE;
+    let limit = OTHER_FAMILY_WAIT_MAX;
     tokio::time::timeout(limit, other).await.unwrap_or(Err(ResolveError::TimedOut))
 }
 
@@ -349,6 +349,6 @@ fn resolution(found: FamilyLookup) -> Resolution {
 }
 
 fn valid_until(answer: &FamilyAddresses) -> std::time::Instant {
-    let life = if answer.lifetime.is_zero() { TRANSACTION } else { answer.lifetime };
+    let life = if answer.lifetime.is_zero() { NO_TTL_LIFETIME } else { answer.lifetime };
     (answer.since + life).into_std()
 }

@@ -21,14 +21,14 @@ impl WireName {
         for label in text.split('.') {
             push_label(&mut wire, label.as_bytes())?;
         }
-        Self::ended(wire)
+        Self::from_wire(wire)
     }
 
     /// Returns this name with the labels of `suffix` appended.
     pub(crate) fn within(&self, suffix: &Self) -> Result<Self, ResolveError> {
         let mut wire = self.0[..self.0.len() - 1].to_vec();
         wire.extend_from_slice(&suffix.0[..suffix.0.len() - 1]);
-        Self::ended(wire)
+        Self::from_wire(wire)
     }
 
     /// Converts a name from a response, in which labels may contain any byte.
@@ -43,7 +43,7 @@ impl WireName {
         Self(wire.into())
     }
 
-    fn ended(mut wire: Vec<u8>) -> Result<Self, ResolveError> {
+    fn from_wire(mut wire: Vec<u8>) -> Result<Self, ResolveError> {
         wire.push(0);
         if wire.len() > NAME_MAX {
             return Err(ResolveError::BadName);
@@ -89,7 +89,7 @@ impl WireName {
 }
 
 fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), ResolveError> {
-    let known = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_');
+    let known = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if label.is_empty() || label.len() > LABEL_MAX || !label.iter().all(known) {
         return Err(ResolveError::BadName);
     }
@@ -106,11 +106,11 @@ impl fmt::Display for WireName {
             if index > 0 {
                 f.write_str(".")?;
             }
-            for &octet in label {
-                match octet {
-                    b'.' | b'\\' => write!(f, "\\{}", char::from(octet))?,
-                    b'!'..=b'~' => write!(f, "{}", char::from(octet))?,
-                    _ => write!(f, "\\{octet:03}")?,
+            for &byte in label {
+                match byte {
+                    b'.' | b'\\' => write!(f, "\\{}", char::from(byte))?,
+                    b'!'..=b'~' => write!(f, "{}", char::from(byte))?,
+                    _ => write!(f, "\\{byte:03}")?,
                 }
             }
         }

@@ -50,7 +50,7 @@ impl Query {
         self
     }
 
-    pub(crate) fn octets(&self) -> &[u8] {
+    pub(crate) fn message_bytes(&self) -> &[u8] {
         &self.message
     }
 
@@ -100,13 +100,13 @@ mod tests {
         let name = WireName::parse("www.example").unwrap();
         for (kind, expected) in [(Kind::A, RecordType::A), (Kind::Aaaa, RecordType::AAAA)] {
             let query = Query::new(&name, kind, true).with_id(0x1234);
-            let read = Message::from_vec(query.octets()).unwrap();
+            let read = Message::from_vec(query.message_bytes()).unwrap();
             assert_eq!(read.metadata.id, 0x1234);
             assert!(read.metadata.recursion_desired);
             assert_eq!(read.queries[0].query_type(), expected);
             assert_eq!(read.queries[0].name().to_ascii(), "www.example.");
             assert_eq!(read.max_payload(), UDP_ANSWER_MAX);
         }
-        assert!(Message::from_vec(Query::new(&name, Kind::A, false).octets()).unwrap().edns.is_none());
+        assert!(Message::from_vec(Query::new(&name, Kind::A, false).message_bytes()).unwrap().edns.is_none());
     }
 }

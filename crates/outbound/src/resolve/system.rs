@@ -41,15 +41,15 @@ pub(crate) fn hosts() -> HashMap<WireName, Vec<IpAddr>> {
 
 /// Reads a file. Returns an empty text if it does not exist or is too long: both files are optional.
 fn read(path: &Path) -> String {
-    let octets = match std::fs::read(path) {
-        Ok(octets) if octets.len() <= FILE_MAX => octets,
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) if bytes.len() <= FILE_MAX => bytes,
         Ok(_) => {
             tracing::warn!(path = %path.display(), "file ignored: longer than 64 MiB");
             return String::new();
         }
         Err(_) => return String::new(),
     };
-    String::from_utf8_lossy(&octets).into_owned()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn read_resolv_conf(text: &str) -> (Vec<SocketAddr>, Options) {

@@ -35,14 +35,14 @@ const PENDING_MAX: usize = 16_384;
 
 /// Timeouts of a query to one upstream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct QueryTimeouts {
     /// Times after the first packet at which the query is sent again, in case a packet was lost.
     pub(crate) resend: [Duration; 2],
     /// Time after the first packet at which the query fails.
     pub(crate) give_up: Duration,
 }
 
-impl Patience {
+impl QueryTimeouts {
     /// Returns the timeouts for a caller with `limit`: one retransmission after a third of `limit`. Other callers may have joined
     /// the query later, so the query continues for another `limit`, with one more retransmission.
     pub(crate) fn for_caller(limit: Duration) -> Self {
@@ -60,7 +60,7 @@ pub(crate) struct Upstream {
 
 /// A socket that is opened for the first query and reopened after an error. Dropping it stops its reader.
 struct Socket {
-    line: Arc<Line>,
+    shared_socket: Arc<SharedSocket>,
     reader: JoinHandle<()>,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Socket {
     }
 }
 
-struct Line {
+struct SharedSocket {
     socket: UdpSocket,
     pending: Mutex<Pending>,
 }
@@ -78,7 +78,7 @@ struct Line {
 /// Pending queries of a socket, locked for single table operations; shared by the callers and the reader.
 #[derive(Default)]
 struct Pending {
-    asked: HashMap<u16, PendingQuery>,
+    unanswered: HashMap<u16, PendingQuery>,
     ids: Vec<u8>,
     registered: u64,
 }
@@ -94,17 +94,17 @@ struct PendingQuery {
 }
 
 /// A pending query. Dropping this value removes the query from the table.
-struct Ticket<'a> {
-    line: &'a Line,
+struct QueryRegistration<'a> {
+    shared_socket: &'a SharedSocket,
     id: u16,
     serial: u64,
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for QueryRegistration<'_> {
     fn drop(&mut self) {
-        let mut pending = self.line.pending.lock();
-        if pending.asked.get(&self.id).is_some_and(|asked| asked.serial == self.serial) {
-            pending.asked.remove(&self.id);
+        let mut pending = self.shared_socket.pending.lock();
+        if pending.unanswered.get(&self.id).is_some_and(|unanswered| unanswered.serial == self.serial) {
+            pending.unanswered.remove(&self.id);
         }
     }
 }
@@ -129,9 +129,13 @@ impl Upstream {
     }
 
     /// Sends a query, over TCP if the response does not fit into UDP. Returns the response, with any response code.
-    pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
-        let give_up = Instant::now() + patience.give_up;
-        let answer = self.query_over_udp(query.clone(), patience).await?;
+    pub(crate) async fn send_query(
+        &self,
+        query: Query,
+        timeouts: QueryTimeouts,
+    ) -> Result<Vec<u8>, ResolveError> {
+        let give_up = Instant::now() + timeouts.give_up;
+        let answer = self.query_over_udp(query.clone(), timeouts).await?;
         if !query::is_truncated(&answer) {
             return Ok(answer);
         }
@@ -141,19 +145,19 @@ impl Upstream {
             .map_err(|_| ResolveError::TimedOut)?
     }
 
-    async fn query_over_udp(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
-        let line = self.line()?;
-        let (ticket, mut answer) = line.register(&query)?;
-        let query = query.with_id(ticket.id);
-        let begun = Instant::now();
-        for wait in patience.resend.into_iter().chain([patience.give_up]) {
+    async fn query_over_udp(&self, query: Query, timeouts: QueryTimeouts) -> Result<Vec<u8>, ResolveError> {
+        let shared_socket = self.shared_socket()?;
+        let (registration, mut answer) = shared_socket.register(&query)?;
+        let query = query.with_id(registration.id);
+        let started = Instant::now();
+        for wait in timeouts.resend.into_iter().chain([timeouts.give_up]) {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
             // A send may report the error of an earlier packet. In either case the query counts as lost and is sent again.
-            if let Err(error) = line.socket.send(query.octets()).await {
+            if let Err(error) = shared_socket.socket.send(query.message_bytes()).await {
                 tracing::debug!(upstream = %self.address, %error, "DNS query not sent");
             }
-            if let Ok(answered) = tokio::time::timeout_at(begun + wait, &mut answer).await {
-                drop(ticket);
+            if let Ok(answered) = tokio::time::timeout_at(started + wait, &mut answer).await {
+                drop(registration);
                 // The sender is dropped unused only when the reader stops.
                 return answered.unwrap_or(Err(ResolveError::NoServer));
             }
@@ -163,18 +167,18 @@ impl Upstream {
     }
 
     /// Returns the next socket in round-robin order, opened if needed. If no socket can be opened, uses one that is open.
-    fn line(&self) -> Result<Arc<Line>, ResolveError> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
-        let mut slot = self.sockets[turn].lock();
-        if let Some(line) = slot.as_ref().and_then(Socket::line) {
-            return Ok(line);
+    fn shared_socket(&self) -> Result<Arc<SharedSocket>, ResolveError> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
+        let mut slot = self.sockets[index].lock();
+        if let Some(shared_socket) = slot.as_ref().and_then(Socket::shared_socket) {
+            return Ok(shared_socket);
         }
         match Socket::open(self.address, self.counters.clone()) {
-            Ok(socket) => Ok(slot.insert(socket).line.clone()),
+            Ok(socket) => Ok(slot.insert(socket).shared_socket.clone()),
             Err(error) => {
                 drop(slot);
                 tracing::warn!(upstream = %self.address, %error, "cannot open another socket for DNS queries");
-                let mut open = self.sockets.iter().filter_map(|slot| slot.lock().as_ref()?.line());
+                let mut open = self.sockets.iter().filter_map(|slot| slot.lock().as_ref()?.shared_socket());
                 open.next().ok_or(ResolveError::NoServer)
             }
         }
@@ -183,48 +187,51 @@ impl Upstream {
     /// Queries over TCP. The caller sets the timeout.
     async fn query_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
         let query = query.with_id(query::random_id().map_err(|_| ResolveError::NoServer)?);
-        exchange::over_tcp(self.address, query.octets(), query.question()).await.map_err(
-            |error| match error {
+        exchange::over_tcp(self.address, query.message_bytes(), query.question()).await.map_err(|error| {
+            match error {
                 ExchangeError::Foreign => ResolveError::Malformed("the answer belongs to another query"),
                 _ => ResolveError::NoServer,
-            },
-        )
+            }
+        })
     }
 }
 
 impl Socket {
     /// Returns the open socket with its pending queries; `None` once its reader task has ended.
-    fn line(&self) -> Option<Arc<Line>> {
-        (!self.reader.is_finished()).then(|| self.line.clone())
+    fn shared_socket(&self) -> Option<Arc<SharedSocket>> {
+        (!self.reader.is_finished()).then(|| self.shared_socket.clone())
     }
 
     fn open(upstream: SocketAddr, counters: Arc<Counters>) -> io::Result<Self> {
-        let socket = exchange::connected(upstream)?;
-        let line = Arc::new(Line { socket, pending: Mutex::default() });
+        let socket = exchange::connected_socket(upstream)?;
+        let shared_socket = Arc::new(SharedSocket { socket, pending: Mutex::default() });
         let guard = telemetry::tasks::guard("dns-reader");
-        let reading = line.clone();
+        let reading = shared_socket.clone();
         let reader = tokio::spawn(async move {
             let _guard = guard;
             reading.read(&counters).await;
         });
-        Ok(Self { line, reader })
+        Ok(Self { shared_socket, reader })
     }
 }
 
-impl Line {
-    fn register(&self, query: &Query) -> Result<(Ticket<'_>, oneshot::Receiver<QueryOutcome>), ResolveError> {
+impl SharedSocket {
+    fn register(
+        &self,
+        query: &Query,
+    ) -> Result<(QueryRegistration<'_>, oneshot::Receiver<QueryOutcome>), ResolveError> {
         let (answer, receiver) = oneshot::channel();
         let mut pending = self.pending.lock();
-        if pending.asked.len() >= PENDING_MAX {
+        if pending.unanswered.len() >= PENDING_MAX {
             return Err(ResolveError::NoServer);
         }
         pending.registered += 1;
         let serial = pending.registered;
         loop {
             let id = pending.random_id()?;
-            if let Entry::Vacant(free) = pending.asked.entry(id) {
+            if let Entry::Vacant(free) = pending.unanswered.entry(id) {
                 free.insert(PendingQuery { serial, question: query.question().into(), answer });
-                return Ok((Ticket { line: self, id, serial }, receiver));
+                return Ok((QueryRegistration { shared_socket: self, id, serial }, receiver));
             }
         }
     }
@@ -246,25 +253,25 @@ impl Line {
     }
 
     fn deliver(&self, message: &[u8], counters: &Counters) {
-        let asked = query::response_id(message).and_then(|id| {
+        let unanswered = query::response_id(message).and_then(|id| {
             let mut pending = self.pending.lock();
-            let Entry::Occupied(entry) = pending.asked.entry(id) else { return None };
+            let Entry::Occupied(entry) = pending.unanswered.entry(id) else { return None };
             query::repeats(message, &entry.get().question).then(|| entry.remove())
         });
-        match asked {
-            Some(asked) => {
+        match unanswered {
+            Some(unanswered) => {
                 counters.answers.fetch_add(1, Ordering::Relaxed);
                 // The caller may have been dropped in the meantime.
-                let _ = asked.answer.send(Ok(message.to_vec()));
+                let _ = unanswered.answer.send(Ok(message.to_vec()));
             }
             None => drop(counters.strays.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
     fn fail_all(&self, error: &ResolveError) {
-        let all = std::mem::take(&mut self.pending.lock().asked);
-        for asked in all.into_values() {
-            let _ = asked.answer.send(Err(error.clone()));
+        let all = std::mem::take(&mut self.pending.lock().unanswered);
+        for unanswered in all.into_values() {
+            let _ = unanswered.answer.send(Err(error.clone()));
         }
     }
 }
@@ -294,17 +301,17 @@ mod tests {
     async fn finished_query_does_not_remove_the_next_one_with_its_id() {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
         let pending = Mutex::new(Pending { ids: vec![7; 4], ..Pending::default() });
-        let (line, counters) = (Line { socket, pending }, Counters::default());
+        let (shared_socket, counters) = (SharedSocket { socket, pending }, Counters::default());
         let query = Query::new(&WireName::parse("a.example").unwrap(), Kind::A, false);
-        let mut answer = query.clone().with_id(0x0707).octets().to_vec();
+        let mut answer = query.clone().with_id(0x0707).message_bytes().to_vec();
         answer[2] |= 0x80;
 
-        let (first, _answered) = line.register(&query).unwrap();
-        line.deliver(&answer, &counters);
-        let (second, mut waiting) = line.register(&query).unwrap();
+        let (first, _answered) = shared_socket.register(&query).unwrap();
+        shared_socket.deliver(&answer, &counters);
+        let (second, mut waiting) = shared_socket.register(&query).unwrap();
         assert_eq!(first.id, second.id);
         drop(first);
-        line.deliver(&answer, &counters);
+        shared_socket.deliver(&answer, &counters);
         assert_eq!(waiting.try_recv(), Ok(Ok(answer)));
     }
 }

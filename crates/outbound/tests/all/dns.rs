@@ -149,7 +149,7 @@ async fn concurrent_queries_are_coalesced_even_with_ttl_zero() {
         let resolver = resolver.clone();
         callers.spawn(async move { v4(&resolver, "busy.example").await });
     }
-    server.until_asked(1).await;
+    server.until_queried(1).await;
     while resolver.counts().joined < 99 {
         tokio::task::yield_now().await;
     }
@@ -170,7 +170,7 @@ async fn upstreams_are_queried_in_parallel_and_the_first_answer_wins() {
         NameServer::start(|asked: &Question| asked.with(vec![a("www.example.", 60, "192.0.2.1")])).await;
     let resolver = resolver(&[&silent, &good]);
     assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"));
-    silent.until_asked(1).await;
+    silent.until_queried(1).await;
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn silent_upstream_gets_two_packets_before_the_timeout() {
     let limit = seconds(6);
     let result = resolver.resolve("www.example", Families::V4, limit).await;
     assert_eq!(result.unwrap_err(), ResolveError::TimedOut);
-    server.until_asked(2).await;
+    server.until_queried(2).await;
     assert_eq!(server.asked(), 2);
 }
 
@@ -343,7 +343,7 @@ async fn name_in_use_is_refreshed_before_its_answer_expires() {
     for _ in 0..10 {
         assert_eq!(v4(&resolver, "www.example").await, one("192.0.2.1"), "nobody waits");
     }
-    server.until_asked(2).await;
+    server.until_queried(2).await;
     while resolver.counts().prefetches < 1 {
         tokio::task::yield_now().await;
     }
@@ -440,7 +440,7 @@ async fn cancelled_callers_leave_no_pending_queries() {
         let resolver = resolver.clone();
         callers.spawn(async move { v4(&resolver, &format!("n{n}.example")).await });
     }
-    server.until_asked(50).await;
+    server.until_queried(50).await;
     callers.shutdown().await;
     assert_eq!(resolver.under_way(), 0, "no question is left without its asker");
 }
@@ -522,7 +522,7 @@ async fn direct_query_falls_back_to_tcp_on_truncation_or_silence() {
         assert_eq!(ask_for_text(&server, Recursion::Desired, each).await.unwrap(), ["whole"]);
         // The server may read the last datagram later.
         let asked = if truncated { 2 } else { 3 };
-        server.until_asked(asked).await;
+        server.until_queried(asked).await;
         assert_eq!(server.asked(), asked);
     }
 }
@@ -547,7 +547,7 @@ async fn direct_query_times_out_at_its_deadline() {
             .await;
     assert!(matches!(result, Err(ExchangeError::TimedOut)), "{result:?}");
     // The server may read the query later.
-    server.until_asked(1).await;
+    server.until_queried(1).await;
     assert_eq!(server.asked(), 1);
 }
 

@@ -112,7 +112,7 @@ impl NameServer {
     }
 
     /// Waits until `count` queries have arrived.
-    pub(crate) async fn until_asked(&self, count: usize) {
+    pub(crate) async fn until_queried(&self, count: usize) {
         while self.asked() < count {
             self.arrived.notified().await;
         }

@@ -91,11 +91,11 @@ impl<T: Copy> OutputBuffer<T> {
             }
             BufferSize::LengthQuery => Ok(()),
         };
-        self.say(values.len());
+        self.write_count(values.len());
         result
     }
 
-    fn say(self, count: usize) {
+    fn write_count(self, count: usize) {
         // SAFETY: checked in `Self::of`, and guaranteed by its caller.
         unsafe { self.count.write(count as CK_ULONG) };
     }
@@ -110,11 +110,11 @@ impl OutputBuffer<CK_BYTE> {
         match answer {
             Output::Octets(octets) => self.fill(&octets, room),
             Output::Length(octets) => {
-                self.say(octets);
+                self.write_count(octets);
                 Ok(())
             }
             Output::TooSmall(octets) => {
-                self.say(octets);
+                self.write_count(octets);
                 Err(CKR_BUFFER_TOO_SMALL)
             }
         }

@@ -112,7 +112,7 @@ unsafe extern "C" fn finalize(reserved: *mut c_void) -> CK_RV {
 unsafe extern "C" fn get_info(info: *mut CK_INFO) -> CK_RV {
     guarded(|| {
         process::module()?;
-        let said = CK_INFO {
+        let filled_info = CK_INFO {
             cryptokiVersion: CK_VERSION { major: 2, minor: 40 },
             manufacturerID: padded(MANUFACTURER),
             flags: 0,
@@ -120,7 +120,7 @@ unsafe extern "C" fn get_info(info: *mut CK_INFO) -> CK_RV {
             libraryVersion: VERSION,
         };
         // SAFETY: guaranteed by the program.
-        unsafe { put(info, said) }
+        unsafe { put(info, filled_info) }
     })
 }
 
@@ -141,7 +141,7 @@ unsafe extern "C" fn get_slot_info(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) ->
     guarded(|| {
         process::module()?;
         module::check_slot(slot)?;
-        let said = CK_SLOT_INFO {
+        let filled_info = CK_SLOT_INFO {
             slotDescription: padded("Bulla key service"),
             manufacturerID: padded(MANUFACTURER),
             flags: CKF_TOKEN_PRESENT,
@@ -149,7 +149,7 @@ unsafe extern "C" fn get_slot_info(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) ->
             firmwareVersion: VERSION,
         };
         // SAFETY: guaranteed by the program.
-        unsafe { put(info, said) }
+        unsafe { put(info, filled_info) }
     })
 }
 
@@ -158,7 +158,7 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
         let module = process::module()?;
         module::check_slot(slot)?;
         let (sessions, writing) = module.session_count();
-        let said = CK_TOKEN_INFO {
+        let filled_info = CK_TOKEN_INFO {
             label: padded("bulla"),
             manufacturerID: padded(MANUFACTURER),
             model: padded("key service"),
@@ -180,7 +180,7 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
             utcTime: padded(""),
         };
         // SAFETY: guaranteed by the program.
-        unsafe { put(info, said) }
+        unsafe { put(info, filled_info) }
     })
 }
 
@@ -206,9 +206,9 @@ unsafe extern "C" fn get_mechanism_info(
     guarded(|| {
         process::module()?;
         module::check_slot(slot)?;
-        let said = mechanism::info(mechanism)?;
+        let filled_info = mechanism::info(mechanism)?;
         // SAFETY: guaranteed by the program.
-        unsafe { put(info, said) }
+        unsafe { put(info, filled_info) }
     })
 }
 
@@ -240,9 +240,9 @@ unsafe extern "C" fn close_all_sessions(slot: CK_SLOT_ID) -> CK_RV {
 
 unsafe extern "C" fn get_session_info(session: CK_SESSION_HANDLE, info: *mut CK_SESSION_INFO) -> CK_RV {
     guarded(|| {
-        let said = process::module()?.session_info(session)?;
+        let filled_info = process::module()?.session_info(session)?;
         // SAFETY: guaranteed by the program.
-        unsafe { put(info, said) }
+        unsafe { put(info, filled_info) }
     })
 }
 
@@ -381,14 +381,14 @@ unsafe extern "C" fn sign(
     data: *mut CK_BYTE,
     data_octets: CK_ULONG,
     signature: *mut CK_BYTE,
-    signature_octets: *mut CK_ULONG,
+    signature_len: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
         // SAFETY: guaranteed by the program.
         let given = unsafe { values(data, data_octets) };
         // SAFETY: guaranteed by the program.
-        let place = unsafe { OutputBuffer::of(signature, signature_octets) };
+        let place = unsafe { OutputBuffer::of(signature, signature_len) };
         match (given, place) {
             (Ok(data), Ok((place, room))) => place.answer(module.sign(session, data, room)?, room),
             // Any error except `CKR_BUFFER_TOO_SMALL` ends the operation.
@@ -415,12 +415,12 @@ unsafe extern "C" fn sign_update(
 unsafe extern "C" fn sign_final(
     session: CK_SESSION_HANDLE,
     signature: *mut CK_BYTE,
-    signature_octets: *mut CK_ULONG,
+    signature_len: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
         // SAFETY: guaranteed by the program.
-        match unsafe { OutputBuffer::of(signature, signature_octets) } {
+        match unsafe { OutputBuffer::of(signature, signature_len) } {
             Ok((place, room)) => place.answer(module.sign_final(session, room)?, room),
             Err(value) => module.end_signing(session).and(Err(value)),
         }

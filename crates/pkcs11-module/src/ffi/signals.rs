@@ -14,7 +14,7 @@ impl Drop for SignalMaskGuard {
 }
 
 /// Runs a function with all signals blocked on this thread. Threads that it starts have them blocked permanently.
-pub(crate) fn with_signals_blocked<T>(does: impl FnOnce() -> T) -> T {
+pub(crate) fn with_signals_blocked<T>(operation: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both pointers point to memory for a set. `sigfillset` fills the first; `pthread_sigmask` reads it and fills the
@@ -25,5 +25,5 @@ pub(crate) fn with_signals_blocked<T>(does: impl FnOnce() -> T) -> T {
     };
     // SAFETY: filled by the call above.
     let _restored = was_blocked.then(|| SignalMaskGuard(unsafe { before.assume_init() }));
-    does()
+    operation()
 }

@@ -52,30 +52,30 @@ pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authorit
 impl MinimalProxy {
     async fn connection(&self, mut stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
-        let mut octets = Vec::with_capacity(4_096);
-        let connect = read_head(&mut stream, &mut octets).await?;
+        let mut bytes = Vec::with_capacity(4_096);
+        let connect = read_head(&mut stream, &mut bytes).await?;
         let port = connect.split(' ').nth(1)?.rsplit_once(':')?.1.parse().ok()?;
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
         let mut stream = self.acceptor.accept(stream).await.ok()?;
         loop {
-            read_head(&mut stream, &mut octets).await?;
+            read_head(&mut stream, &mut bytes).await?;
             let kept = self.kept.lock().unwrap().pop();
             let mut upstream = match kept {
                 Some(upstream) => upstream,
                 None => self.connect(port).await?,
             };
-            upstream.write_all(&octets).await.ok()?;
-            let head = read_head(&mut upstream, &mut octets).await?.to_ascii_lowercase();
-            let begun = octets.len();
+            upstream.write_all(&bytes).await.ok()?;
+            let head = read_head(&mut upstream, &mut bytes).await?.to_ascii_lowercase();
+            let begun = bytes.len();
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
             let length: usize = length.parse().ok()?;
             let whole = head.len() + length;
-            octets.resize(whole, 0);
-            upstream.read_exact(&mut octets[begun..]).await.ok()?;
+            bytes.resize(whole, 0);
+            upstream.read_exact(&mut bytes[begun..]).await.ok()?;
             if !head.contains("connection: close") {
                 self.kept.lock().unwrap().push(upstream);
             }
-            stream.write_all(&octets).await.ok()?;
+            stream.write_all(&bytes).await.ok()?;
         }
     }
 
@@ -86,15 +86,15 @@ impl MinimalProxy {
     }
 }
 
-/// Reads a header section. Leaves the bytes after it in `octets`.
-async fn read_head(stream: &mut (impl AsyncRead + Unpin), octets: &mut Vec<u8>) -> Option<String> {
-    octets.clear();
+/// Reads a header section. Leaves the bytes after it in `bytes`.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<String> {
+    bytes.clear();
     loop {
-        if stream.read_buf(octets).await.ok()? == 0 {
+        if stream.read_buf(bytes).await.ok()? == 0 {
             return None;
         }
-        if let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") {
-            return String::from_utf8(octets[..end + 4].to_vec()).ok();
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            return String::from_utf8(bytes[..end + 4].to_vec()).ok();
         }
     }
 }

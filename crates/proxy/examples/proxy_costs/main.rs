@@ -96,8 +96,8 @@ impl Proxy {
         let kind = std::env::var("AUTHORITY").map_or(keys::KeyType::P256, |kind| kind.parse().unwrap());
         let key = PrivateKey::generate(kind).unwrap();
         let root = proxy::mint::new_root(&key, world::now()).unwrap();
-        let write = |name: &str, octets: &[u8]| {
-            std::fs::write(folder.path().join(name), octets).unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
             folder.path().join(name)
         };
         let pem = |label: &str, der: &[u8]| x509::pem::encode(label, der).into_bytes();
@@ -107,9 +107,9 @@ impl Proxy {
                 let files = [write("upstream", &upstream.root), write("root", &root), write("key", &der)];
                 let mut command = Command::new(std::env::current_exe().unwrap());
                 let mut process = command.arg(name).args(files).stdout(Stdio::piped()).spawn().unwrap();
-                let mut said = BufReader::new(process.stdout.take().unwrap());
+                let mut response = BufReader::new(process.stdout.take().unwrap());
                 let mut address = String::new();
-                said.read_line(&mut address).unwrap();
+                response.read_line(&mut address).unwrap();
                 (process, address.trim().to_owned())
             }
             Some(command) => {
@@ -304,8 +304,8 @@ async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) 
                     resumed.fetch_add((kind == Some(HandshakeKind::Resumed)).into(), Relaxed);
                 }
                 let request = format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-                let said = ask(&mut stream, &request).await;
-                if !said.starts_with("HTTP/1.1 200") {
+                let response = ask(&mut stream, &request).await;
+                if !response.starts_with("HTTP/1.1 200") {
                     failed += 1;
                     continue;
                 }

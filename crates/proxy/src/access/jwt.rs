@@ -113,7 +113,7 @@ struct Jwks {
 
 /// Returns whether a text looks like a token: three parts, the first of which starts like an encoded JSON object.
 pub(super) fn is_jwt(text: &[u8]) -> bool {
-    text.starts_with(b"ey") && text.iter().filter(|octet| **octet == b'.').count() == 2
+    text.starts_with(b"ey") && text.iter().filter(|byte| **byte == b'.').count() == 2
 }
 
 impl Issuers {
@@ -291,7 +291,7 @@ mod tests {
 
         fn jwk(&self, kid: &str) -> Value {
             let (x, y) = self.0.public_key().as_ref()[1..].split_at(32);
-            let text = |octets: &[u8]| URL_SAFE_NO_PAD.encode(octets);
+            let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
             json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": kid, "x": text(x), "y": text(y) })
         }
 

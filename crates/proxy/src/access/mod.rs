@@ -75,9 +75,9 @@ pub struct AccessOptions {
 pub(super) struct Access {
     credentials: RwLock<Arc<Credentials>>,
     /// Whether authentication was required at startup. It then stays required, even if a reload removes all users.
-    is_guarded: bool,
+    always_requires_authentication: bool,
     issuers: Issuers,
-    door: Option<ProxyTlsAcceptor>,
+    tls_acceptor: Option<ProxyTlsAcceptor>,
     confined_user: Option<Arc<str>>,
     key: hmac::Key,
     attempts: FailedAttemptLimit,
@@ -95,7 +95,7 @@ impl Access {
         let mut secret = Zeroizing::new([0; DIGEST]);
         rand::fill(&mut *secret).map_err(|_| StartError::NoRandomness)?;
         let or_else = !options.users.is_empty() || !options.tokens.is_empty() || !options.issuers.is_empty();
-        let door = options
+        let tls_acceptor = options
             .tls
             .as_ref()
             .map(|own| ProxyTlsAcceptor::new(own, or_else, metrics.clone()))
@@ -106,10 +106,12 @@ impl Access {
         // At most half of the processors hash passwords; the others serve authenticated clients.
         let workers = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         Ok(Self {
-            is_guarded: certificates || !options.issuers.is_empty() || !credentials.is_empty(),
+            always_requires_authentication: certificates
+                || !options.issuers.is_empty()
+                || !credentials.is_empty(),
             issuers: Issuers::new(&options.issuers, resolver).map_err(StartError::Issuers)?,
             credentials: RwLock::new(Arc::new(credentials)),
-            door,
+            tls_acceptor,
             confined_user: options.confined_user.clone(),
             key,
             attempts: FailedAttemptLimit::new(),
@@ -140,7 +142,7 @@ impl Access {
 
     /// Returns whether clients must authenticate.
     pub(super) fn asks(&self) -> bool {
-        self.is_guarded || !self.credentials.read().is_empty()
+        self.always_requires_authentication || !self.credentials.read().is_empty()
     }
 
     /// Returns whether Basic authentication is possible: with passwords of users, or with a token as password and its name as the
@@ -150,8 +152,8 @@ impl Access {
     }
 
     /// Returns the TLS acceptor of the proxy itself; `None` without [`AccessOptions::tls`].
-    pub(super) fn door(&self) -> Option<&ProxyTlsAcceptor> {
-        self.door.as_ref()
+    pub(super) fn tls_acceptor(&self) -> Option<&ProxyTlsAcceptor> {
+        self.tls_acceptor.as_ref()
     }
 
     /// Authenticates the client by `Proxy-Authorization`. Returns an anonymous client if authentication is not required.
@@ -169,8 +171,8 @@ impl Access {
             self.token(rest, client.ip())?
         } else if scheme.eq_ignore_ascii_case("basic") {
             let plain = Zeroizing::new(STANDARD.decode(rest).map_err(|_| Denied::Wrong)?);
-            let colon = plain.iter().position(|octet| *octet == b':').ok_or(Denied::Wrong)?;
-            return self.of_password(&plain[..colon], &plain[colon + 1..], client).await;
+            let colon = plain.iter().position(|byte| *byte == b':').ok_or(Denied::Wrong)?;
+            return self.authenticate_password(&plain[..colon], &plain[colon + 1..], client).await;
         } else {
             return Err(Denied::Wrong);
         };
@@ -178,7 +180,7 @@ impl Access {
     }
 
     /// Authenticates a client by user name and password. The password may also be a token, or a JSON Web Token with any user name.
-    pub(super) async fn of_password(
+    pub(super) async fn authenticate_password(
         &self,
         name: &[u8],
         password: &[u8],

@@ -131,7 +131,7 @@ impl Users {
         let (user, at) = match self.names.get_key_value(name) {
             Some((name, at)) => (Some(Arc::clone(name)), *at),
             None => {
-                let drawn = stand_in.iter().fold(0_u64, |drawn, octet| (drawn << 8) ^ u64::from(*octet));
+                let drawn = stand_in.iter().fold(0_u64, |drawn, byte| (drawn << 8) ^ u64::from(*byte));
                 (None, usize::try_from(drawn.checked_rem(self.hashes.len() as u64)?).ok()?)
             }
         };
@@ -170,14 +170,14 @@ impl Hash {
 /// Returns the rounds of a valid hash `$6$SALT$HASH` or `$6$rounds=ROUNDS$SALT$HASH` (crypt(3)).
 fn sha_crypt_rounds(text: &str) -> Option<u32> {
     let is_plain =
-        |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'/'));
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/'));
     let fields: Vec<&str> = text.split('$').skip(2).collect();
     let (rounds, salt, hash) = match fields.as_slice() {
         [salt, hash] => (ROUNDS_USUAL, salt, hash),
         [rounds, salt, hash] => {
             let digits = rounds.strip_prefix("rounds=")?;
             // crypt(3) never writes a sign or a leading zero.
-            let is_number = digits.bytes().all(|octet| octet.is_ascii_digit()) && !digits.starts_with('0');
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
             (digits.parse().ok().filter(|_| is_number)?, salt, hash)
         }
         _ => return None,

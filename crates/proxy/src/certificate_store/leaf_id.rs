@@ -24,7 +24,7 @@ pub struct LeafId {
     /// Fingerprint of the upstream certificate that the leaf mirrors, if any.
     pub mirrored: Option<Fingerprint>,
     /// The other processes that get the leaf's key, if any.
-    pub key_goes_to: KeyRecipients,
+    pub key_recipients: KeyRecipients,
 }
 
 /// Other processes that get a leaf's key.

@@ -15,7 +15,7 @@ mod second_level;
 
 pub use fetch_error::FetchError;
 pub use leaf_id::{KeyRecipients, LeafId};
-pub(crate) use new_name_limit::LOOKS_PER_NAME;
+pub(crate) use new_name_limit::LOOKUPS_PER_NAME;
 pub use new_name_limit::{NewNameLimit, RateLimitKey, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
@@ -75,7 +75,7 @@ pub struct CertificateStore(Arc<StoreState>);
 
 struct StoreState {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
-    newcomers: NewNameLimit,
+    name_limit: NewNameLimit,
     /// Leaves whose renewal started recently, whatever its result.
     renewals: flight::BoundedMap<LeafId, ()>,
     second: Option<SecondLevel>,
@@ -91,15 +91,15 @@ impl fmt::Debug for CertificateStore {
 }
 
 impl CertificateStore {
-    /// Creates a store of at most `octets_max` bytes; the least recently used leaf is evicted first.
+    /// Creates a store of at most `bytes_max` bytes; the least recently used leaf is evicted first.
     #[must_use]
-    pub fn new(octets_max: u64, newcomers: NewNameLimit) -> Self {
-        Self::with_second_level(octets_max, newcomers, None)
+    pub fn new(bytes_max: u64, name_limit: NewNameLimit) -> Self {
+        Self::with_second_level(bytes_max, name_limit, None)
     }
 
     /// Like [`Self::new`], with a second level behind memory. The caller must spawn its [`SecondLevel::keep`].
     #[must_use]
-    pub fn with_second_level(octets_max: u64, newcomers: NewNameLimit, second: Option<SecondLevel>) -> Self {
+    pub fn with_second_level(bytes_max: u64, name_limit: NewNameLimit, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
             let name = id.name.dns().map_or(0, str::len);
             let user = id.user.as_ref().map_or(0, |user| user.len());
@@ -112,8 +112,8 @@ impl CertificateStore {
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(StoreState {
-            leaves: Cache::with_weight_max(octets_max, weigh),
-            newcomers,
+            leaves: Cache::with_weight_max(bytes_max, weigh),
+            name_limit,
             renewals: flight::BoundedMap::builder(RENEWALS_MAX).time_to_live(FAILURE_LIFE).build(),
             second,
             minted: AtomicU64::default(),
@@ -142,7 +142,7 @@ impl CertificateStore {
     {
         match self.0.leaves.get(id) {
             // The cache uses a monotonic clock, which stops while the machine sleeps, so the leaf's own validity is checked too.
-            Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.holds_at(now)) => {
+            Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.is_valid_at(now)) => {
                 self.0.leaves.invalidate(id);
                 self.fetch_new(id, client.into(), now, mint).await
             }
@@ -174,13 +174,13 @@ impl CertificateStore {
         let mint = Arc::new(Mutex::new(Some(mint)));
         loop {
             let (store, wanted, mint) = (Arc::clone(&self.0), id.clone(), Arc::clone(&mint));
-            let asker = charged.clone();
+            let requester = charged.clone();
             let making = move || async move {
-                store.admit(&asker, &wanted.name)?;
+                store.admit(&requester, &wanted.name)?;
                 let mint = mint.lock().take();
                 let ends_from = now.plus(VALIDITY_MIN.as_secs() as i64);
                 match mint {
-                    Some(mint) => store.make(&wanted, Some(&asker), now, ends_from, mint()).await,
+                    Some(mint) => store.make(&wanted, Some(&requester), now, ends_from, mint()).await,
                     None => unreachable!("who begins ends the loop"),
                 }
             };
@@ -253,7 +253,7 @@ impl CertificateStore {
 
 impl StoreState {
     fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), Failed<FetchError>> {
-        self.newcomers.admit(client, name).map_err(|error| {
+        self.name_limit.admit(client, name).map_err(|error| {
             self.refused.fetch_add(1, Relaxed);
             // Not cached: the next client may be within its limit.
             Failed { error: error.into(), lifetime: Duration::ZERO }
@@ -279,7 +279,7 @@ impl StoreState {
                 leaf
             }
             Ok(Obtained::Found(leaf)) => {
-                charged.inspect(|client| self.newcomers.give_back(client));
+                charged.inspect(|client| self.name_limit.give_back(client));
                 leaf
             }
             Err(error) => {

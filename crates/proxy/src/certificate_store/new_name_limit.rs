@@ -12,7 +12,7 @@ use crate::client_buckets::ClientBuckets;
 
 /// Lookups that a client may cause for each new name that it may mint. A name whose leaf is in the second level is not charged as
 /// new, but costs a lookup.
-pub(crate) const LOOKS_PER_NAME: u32 = 10;
+pub(crate) const LOOKUPS_PER_NAME: u32 = 10;
 
 /// Key of a rate limit: the user name or, if unknown, the address (for IPv6, the /64, because one machine may use all of it).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -72,10 +72,10 @@ impl NewNameLimit {
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let (per_minute, burst) = (per_minute.max(1), burst.max(1));
-        let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
+        let lookups = |names: u32| names.saturating_mul(LOOKUPS_PER_NAME);
         let names = Rate::per_minute(per_minute).with_burst(burst);
-        let looks = Rate::per_minute(looks(per_minute)).with_burst(looks(burst));
-        Self { per_minute, burst, buckets: ClientBuckets::new([names, looks]) }
+        let lookups = Rate::per_minute(lookups(per_minute)).with_burst(lookups(burst));
+        Self { per_minute, burst, buckets: ClientBuckets::new([names, lookups]) }
     }
 
     /// Charges a new name to a client.
@@ -104,12 +104,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_names_are_limited_per_client_by_burst_and_rate() {
-        let newcomers = NewNameLimit::new(60, 3);
+        let name_limit = NewNameLimit::new(60, 3);
         let name = HostOrIp::parse("a.example").unwrap();
         let of = |client: &str| {
             client.parse::<IpAddr>().map_or_else(|_| RateLimitKey::User(client.into()), RateLimitKey::from)
         };
-        let admit = |client: &str| newcomers.admit(&of(client), &name).is_ok();
+        let admit = |client: &str| name_limit.admit(&of(client), &name).is_ok();
         assert!((0..3).all(|_| admit("2001:db8::1")));
         assert!(!admit("2001:db8::2"), "the same network");
         assert!(admit("2001:db8:0:1::1") && admit("10.0.0.1") && admit("alice"), "others");
@@ -120,15 +120,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn returned_tokens_allow_at_most_ten_times_the_burst() {
-        let newcomers = NewNameLimit::new(1, 3);
+        let name_limit = NewNameLimit::new(1, 3);
         let name = HostOrIp::parse("a.example").unwrap();
         let client = RateLimitKey::from("10.0.0.1".parse::<IpAddr>().unwrap());
         for number in 0..30 {
-            assert!(newcomers.admit(&client, &name).is_ok(), "{number}");
-            newcomers.give_back(&client);
+            assert!(name_limit.admit(&client, &name).is_ok(), "{number}");
+            name_limit.give_back(&client);
         }
-        assert!(newcomers.admit(&client, &name).is_err(), "there is an end to looking, too");
+        assert!(name_limit.admit(&client, &name).is_err(), "there is an end to looking, too");
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert!(newcomers.admit(&client, &name).is_ok(), "ten a minute");
+        assert!(name_limit.admit(&client, &name).is_ok(), "ten a minute");
     }
 }

@@ -33,7 +33,7 @@ pub struct Holds(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    news: broadcast::Sender<HeldRequest>,
+    held_events: broadcast::Sender<HeldRequest>,
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ pub(crate) enum TooManyHeld {
 
 impl Default for Holds {
     fn default() -> Self {
-        Self(Arc::new(Shared { state: Mutex::default(), news: broadcast::Sender::new(NEWS_MAX) }))
+        Self(Arc::new(Shared { state: Mutex::default(), held_events: broadcast::Sender::new(NEWS_MAX) }))
     }
 }
 
@@ -136,8 +136,8 @@ impl Holds {
 
     /// Returns a receiver of the requests that are held from now on.
     #[must_use]
-    pub fn news(&self) -> broadcast::Receiver<HeldRequest> {
-        self.0.news.subscribe()
+    pub fn held_events(&self) -> broadcast::Receiver<HeldRequest> {
+        self.0.held_events.subscribe()
     }
 
     /// Approves a held request as the person `by`: once, or with `remember` also equal requests within this time. Equal requests
@@ -261,7 +261,7 @@ impl Hold {
         let request = self.holds.0.state.lock().held.get(&self.id).map(|one| one.request.clone());
         if let Some(request) = request {
             // Fails if there is no reader, which is not an error.
-            let _ = self.holds.0.news.send(request);
+            let _ = self.holds.0.held_events.send(request);
         }
     }
 

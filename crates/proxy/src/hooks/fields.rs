@@ -59,8 +59,8 @@ pub(super) fn changes(
     plain: HeaderAppendAction,
 ) -> Result<Vec<FieldChange>, HookFault> {
     let values = set.iter().filter_map(|one| one.header.as_ref());
-    let octets: usize = values.map(|field| field.key.len() + field.value.len() + field.raw_value.len()).sum();
-    if set.len() + remove.len() > CHANGES_MAX || octets > CHANGED_BYTES_MAX {
+    let bytes: usize = values.map(|field| field.key.len() + field.value.len() + field.raw_value.len()).sum();
+    if set.len() + remove.len() > CHANGES_MAX || bytes > CHANGED_BYTES_MAX {
         return Err(HookFault::Invalid("it changes more than 256 fields, or more than 64 KiB"));
     }
     let mut all = Vec::with_capacity(set.len() + remove.len());

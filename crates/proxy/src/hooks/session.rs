@@ -97,8 +97,8 @@ impl HookSession {
         kind: RequestKind,
     ) -> Result<(), (Arc<str>, HookEnd)> {
         for hook in hooks.of(hosts) {
-            let asked = self.ask(&hook, request, facts, kind).await;
-            self.settle(&hook, asked)?;
+            let outcome = self.ask(&hook, request, facts, kind).await;
+            self.settle(&hook, outcome)?;
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl HookSession {
     ) -> Result<(), (Arc<str>, HookEnd)> {
         let (head, headers) = (RequestHead::tunnel(), HeaderMap::new());
         for hook in hooks.of(hosts) {
-            let asked = async {
+            let outcome = async {
                 let slot = hook.slot()?;
                 let (_, verdict) = first_verdict(&hook, facts, (&head, &headers), None, true).await?;
                 drop(slot);
@@ -123,8 +123,8 @@ impl HookSession {
                     Verdict::Continue(_) | Verdict::Done => Ok("allow"),
                 }
             };
-            let asked = asked.await;
-            self.settle(&hook, asked)?;
+            let outcome = outcome.await;
+            self.settle(&hook, outcome)?;
         }
         Ok(())
     }
@@ -133,10 +133,10 @@ impl HookSession {
     fn settle(
         &mut self,
         hook: &Hook,
-        asked: Result<&'static str, HookEnd>,
+        outcome: Result<&'static str, HookEnd>,
     ) -> Result<(), (Arc<str>, HookEnd)> {
         let name = Arc::clone(&hook.name);
-        let (decision, settled) = match asked {
+        let (decision, settled) = match outcome {
             Ok(decision) => (decision, Ok(())),
             Err(HookEnd::Failed(fault)) if hook.on_error == OnError::Allow => {
                 tracing::warn!(hook = %name, %fault, "a hook made no decision, and on_error allows the request");
@@ -163,8 +163,8 @@ impl HookSession {
             false => None,
         };
         let head = RequestHead::of(request);
-        let asked = first_verdict(hook, facts, (&head, request.headers()), body.as_ref(), !has_body);
-        let (processor, verdict) = asked.await?;
+        let outcome = first_verdict(hook, facts, (&head, request.headers()), body.as_ref(), !has_body);
+        let (processor, verdict) = outcome.await?;
         let mut changed = self.apply(request, verdict, kind)?;
         let Some(mut processor) = processor else { return Ok(named(&changed)) };
         if gets_body && !changed.is_final {
@@ -234,8 +234,8 @@ impl HookSession {
         filter: &mut Option<impl BodyFilter + 'static>,
     ) -> Result<(), (Arc<str>, HookEnd)> {
         while let Some(mut open) = self.open.pop() {
-            let asked = self.ask_about_response(&mut open, response, filter).await;
-            self.settle(&open.hook, asked)?;
+            let outcome = self.ask_about_response(&mut open, response, filter).await;
+            self.settle(&open.hook, outcome)?;
         }
         apply(response.headers_mut(), &std::mem::take(&mut self.response_fields));
         Ok(())
@@ -283,9 +283,9 @@ async fn first_verdict(
 ) -> Result<(Option<Processor>, Verdict), HookFault> {
     match hook.protocol {
         HookProtocol::ExtAuthz => {
-            let octets = message_octets(hook.body_octets_max);
-            let asked = check(hook.channel(), octets, facts, (head, headers), body);
-            let verdict = tokio::time::timeout(hook.timeout, asked).await;
+            let bytes = message_octets(hook.body_octets_max);
+            let outcome = check(hook.channel(), bytes, facts, (head, headers), body);
+            let verdict = tokio::time::timeout(hook.timeout, outcome).await;
             Ok((None, verdict.map_err(|_| HookFault::TimedOut(hook.timeout))??))
         }
         HookProtocol::ExtProc => {

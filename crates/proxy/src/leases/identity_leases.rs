@@ -50,9 +50,9 @@ struct Leases {
     issuer: Arc<dyn LeaseIssuer>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     /// Slots that have ended, until their leases are moved to `ending`.
-    over: Mutex<Vec<(Key, Arc<Slot>)>>,
+    ended_slots: Mutex<Vec<(Key, Arc<Slot>)>>,
     ending: Mutex<Vec<Ending>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     is_closed: AtomicBool,
 }
 
@@ -71,9 +71,9 @@ impl IdentityLeases {
         Self(Arc::new(Leases {
             issuer,
             slots: Mutex::default(),
-            over: Mutex::default(),
+            ended_slots: Mutex::default(),
             ending: Mutex::default(),
-            places: Arc::new(Semaphore::new(LEASES_MAX)),
+            permits: Arc::new(Semaphore::new(LEASES_MAX)),
             is_closed: AtomicBool::new(false),
         }))
     }
@@ -98,7 +98,7 @@ impl IdentityLeases {
         let key = (Arc::clone(identity), Arc::<str>::from(role));
         let slot = Arc::clone(self.0.slots.lock().entry(key.clone()).or_default());
         slot.used_by(ended);
-        if let Some(leased) = slot.at_once() {
+        if let Some(leased) = slot.cached_lease() {
             return Ok((leased, SlotRef(slot)));
         }
         let (leases, work) = (Arc::clone(&self.0), Arc::clone(&slot));
@@ -153,8 +153,8 @@ impl IdentityLeases {
         let slots: Vec<(Key, Arc<Slot>)> = leases.slots.lock().drain().collect();
         slots.into_iter().for_each(|(key, slot)| leases.stop(key, slot));
         let revoked = timeout(within, async {
-            let over = std::mem::take(&mut *leases.over.lock());
-            for (key, slot) in over {
+            let ended_slots = std::mem::take(&mut *leases.ended_slots.lock());
+            for (key, slot) in ended_slots {
                 // A creation in progress ends first.
                 let all = slot.state.lock().await.take_all();
                 leases.end_all(&key, all);
@@ -174,10 +174,10 @@ impl IdentityLeases {
 
 impl Slot {
     /// Returns the lease if no call to the store is needed.
-    fn at_once(&self) -> Option<Leased> {
+    fn cached_lease(&self) -> Option<Leased> {
         let state = self.state.try_lock().ok()?;
         let held = state.held.as_ref().filter(|held| held.is_usable())?;
-        let is_sure = !self.is_doubted.load(Relaxed) && !self.is_over.load(Acquire);
+        let is_sure = !self.is_suspect.load(Relaxed) && !self.is_over.load(Acquire);
         is_sure.then(|| held.leased())
     }
 
@@ -195,7 +195,7 @@ impl Slot {
 impl Leases {
     /// Returns the lease of a slot, or creates one. The caller has the lock of the slot.
     async fn current(&self, key: &Key, slot: &Slot, state: &mut SlotState) -> Result<Leased, LeaseError> {
-        if slot.is_doubted.swap(false, Relaxed) {
+        if slot.is_suspect.swap(false, Relaxed) {
             self.check(key, state).await;
         }
         if slot.is_over.load(Acquire) || self.is_closed.load(Acquire) {
@@ -227,7 +227,7 @@ impl Leases {
     }
 
     async fn create(&self, (identity, role): &Key) -> Result<Held, LeaseError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = Arc::clone(&self.permits).try_acquire_owned();
         let place = place.map_err(|_| LeaseError::Away(format!("the proxy has {LEASES_MAX} leases")))?;
         let lease = self.issuer.create(role).await?;
         tracing::info!(%identity, %role, lease = %lease.id, "created a lease");
@@ -273,17 +273,17 @@ impl Leases {
             slots.remove(&key);
         }
         drop(slots);
-        self.over.lock().push((key, slot));
+        self.ended_slots.lock().push((key, slot));
     }
 
     /// Moves the leases of ended slots to the list of leases to revoke. A slot with a call in progress stays for the next round.
     fn collect_ended(&self) {
-        let over = std::mem::take(&mut *self.over.lock());
-        for (key, slot) in over {
+        let ended_slots = std::mem::take(&mut *self.ended_slots.lock());
+        for (key, slot) in ended_slots {
             let all = slot.state.try_lock().ok().map(|mut state| state.take_all());
             match all {
                 Some(all) => self.end_all(&key, all),
-                None => self.over.lock().push((key, slot)),
+                None => self.ended_slots.lock().push((key, slot)),
             }
         }
     }

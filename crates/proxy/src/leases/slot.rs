@@ -90,7 +90,7 @@ pub(super) struct Slot {
     /// Whether a request has got the lease since its last renewal.
     pub(super) is_used: AtomicBool,
     /// Whether a server has rejected the lease.
-    pub(super) is_doubted: AtomicBool,
+    pub(super) is_suspect: AtomicBool,
     /// Whether the identity has lost the lease.
     pub(super) is_over: AtomicBool,
 }
@@ -143,6 +143,6 @@ pub(crate) struct SlotRef(pub(super) Arc<Slot>);
 impl SlotRef {
     /// Records that a server rejected the lease. The next request checks whether the lease still exists.
     pub(crate) fn doubt(&self) {
-        self.0.is_doubted.store(true, Relaxed);
+        self.0.is_suspect.store(true, Relaxed);
     }
 }

@@ -22,20 +22,20 @@ use super::validity::{CLOCK_SKEW_S, VALIDITY_MIN};
 const RENEW_PARTS: i64 = 3;
 /// Interval of checks whether a new intermediate is due, and of retries. Short, because the validity continues while the machine
 /// sleeps, but a timer does not.
-const LOOK: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Source of short-lived intermediate CAs below a CA.
 #[derive(Clone, Debug)]
 pub struct Intermediates {
-    above: Authority,
+    parent: Authority,
     life: Duration,
 }
 
 impl Intermediates {
-    /// Creates a source of intermediates. Each is valid for `life`, but never longer than `above`.
+    /// Creates a source of intermediates. Each is valid for `life`, but never longer than `parent`.
     #[must_use]
-    pub fn new(above: Authority, life: Duration) -> Self {
-        Self { above, life: life.max(VALIDITY_MIN) }
+    pub fn new(parent: Authority, life: Duration) -> Self {
+        Self { parent, life: life.max(VALIDITY_MIN) }
     }
 
     /// Creates an intermediate with a new key, valid from `now`.
@@ -44,11 +44,11 @@ impl Intermediates {
     /// [`MintError`]
     #[crate::boxed]
     pub async fn make(&self, now: UnixTime) -> Result<Authority, MintError> {
-        let above = &self.above;
-        if !above.permits_intermediate() {
+        let parent = &self.parent;
+        if !parent.permits_intermediate() {
             return Err(MintError::NoneBelow);
         }
-        let not_after = now.plus(self.life.as_secs() as i64).min(above.not_after());
+        let not_after = now.plus(self.life.as_secs() as i64).min(parent.not_after());
         if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
             return Err(MintError::AuthorityEnds);
         }
@@ -63,26 +63,26 @@ impl Intermediates {
             Extension::basic_constraints(BasicConstraints { ca: true, path_len: Some(0) }),
             Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)),
             Extension::subject_key_id(&id),
-            Extension::authority_key_id(above.key_id()),
+            Extension::authority_key_id(parent.key_id()),
         ];
-        if !above.crl_urls().is_empty() {
-            extensions.push(Extension::crl_distribution_points(above.crl_urls()));
+        if !parent.crl_urls().is_empty() {
+            extensions.push(Extension::crl_distribution_points(parent.crl_urls()));
         }
         let spec = CertificateSpec {
             serial: &new_serial()?,
-            signature: above.signer().algorithm(),
-            issuer: above.subject(),
+            signature: parent.signer().algorithm(),
+            issuer: parent.subject(),
             subject: &name.der,
-            not_before: now.plus(-CLOCK_SKEW_S).max(above.not_before()),
+            not_before: now.plus(-CLOCK_SKEW_S).max(parent.not_before()),
             not_after,
             spki: key.spki(),
             extensions: &extensions,
         };
         let tbs = build::tbs_certificate(&spec);
-        let signature = above.signer().sign(&tbs, (Instant::now() + SIGN_TIMEOUT).into_std()).await?;
+        let signature = parent.signer().sign(&tbs, (Instant::now() + SIGN_TIMEOUT).into_std()).await?;
         let mut chain = vec![build::signed(&tbs, &spec.signature, &signature)];
-        chain.extend(above.chain().map(|der| der.to_vec()));
-        Ok(Authority::new(&chain, Arc::new(key), above.crl_urls().to_vec())?)
+        chain.extend(parent.chain().map(|der| der.to_vec()));
+        Ok(Authority::new(&chain, Arc::new(key), parent.crl_urls().to_vec())?)
     }
 
     /// Replaces the intermediate of `minter` before it expires, until `stop`.
@@ -92,7 +92,7 @@ impl Intermediates {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK.min(self.life / 10)) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL.min(self.life / 10)) => {}
             }
             let now = now();
             if !self.is_due(&minter.authority(), now) {
@@ -111,7 +111,7 @@ impl Intermediates {
     /// one would not be valid longer if the CA above it expires soon.
     fn is_due(&self, current: &Authority, now: UnixTime) -> bool {
         let life = self.life.as_secs() as i64;
-        let next = now.plus(life).min(self.above.not_after());
+        let next = now.plus(life).min(self.parent.not_after());
         current.not_after().since(now) * RENEW_PARTS <= life && next > current.not_after()
     }
 }

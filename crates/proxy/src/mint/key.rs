@@ -38,7 +38,7 @@ pub struct LeafKey {
     id: [u8; 20],
     signing: Arc<dyn SigningKey>,
     /// Whether the key was generated for another process.
-    pub(super) is_handed_out: bool,
+    pub(super) is_exportable: bool,
     of: LeafKeyScope,
 }
 
@@ -83,7 +83,7 @@ impl LeafKey {
             id: x509::build::key_id(&spki),
             spki,
             signing,
-            is_handed_out: false,
+            is_exportable: false,
             of: LeafKeyScope::Process,
         })
     }
@@ -92,7 +92,7 @@ impl LeafKey {
     /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::for_consumers)).
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
-        self.is_handed_out.then(|| self.private.to_pkcs8_pem())
+        self.is_exportable.then(|| self.private.to_pkcs8_pem())
     }
 
     /// Returns whether only one leaf uses the key ([`LeafKeySharing::ByHost`](super::LeafKeySharing::ByHost)).
@@ -109,8 +109,8 @@ impl LeafKey {
     }
 
     /// Returns the same key, with or without the permission to send it to another process.
-    pub(crate) fn with_export_permission(self, is_handed_out: bool) -> Self {
-        Self { is_handed_out, ..self }
+    pub(crate) fn with_export_permission(self, is_exportable: bool) -> Self {
+        Self { is_exportable, ..self }
     }
 
     /// Returns the same key, marked as used by the leaves of `owner`.

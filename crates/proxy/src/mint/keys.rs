@@ -64,7 +64,7 @@ impl LeafKeys {
     }
 
     /// Returns which leaves share a key.
-    pub(super) fn which(&self) -> LeafKeySharing {
+    pub(super) fn sharing(&self) -> LeafKeySharing {
         self.of_leaves
     }
 
@@ -136,7 +136,7 @@ impl LeafKeys {
         if rsa.is_none() {
             let taken =
                 LeafKey::of(LeafKeyKind::Rsa2048, &stock.take()?).ok()?.with_owner(LeafKeyScope::Owner);
-            *rsa = Some(taken.with_export_permission(self.p256.read().is_handed_out));
+            *rsa = Some(taken.with_export_permission(self.p256.read().is_exportable));
         }
         rsa.clone()
     }

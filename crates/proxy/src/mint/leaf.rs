@@ -49,7 +49,7 @@ impl Leaf {
 
     /// Returns whether the leaf is valid at `now`.
     #[must_use]
-    pub fn holds_at(&self, now: UnixTime) -> bool {
+    pub fn is_valid_at(&self, now: UnixTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 

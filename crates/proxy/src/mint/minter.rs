@@ -43,7 +43,7 @@ impl Minter {
 
     /// Returns a minter with the same CA and validity that uses `keys`.
     #[must_use]
-    pub fn over(&self, keys: Arc<LeafKeys>) -> Self {
+    pub fn with_keys(&self, keys: Arc<LeafKeys>) -> Self {
         Self { keys, ..self.clone() }
     }
 
@@ -57,7 +57,7 @@ impl Minter {
     /// Returns which leaves of this minter share a key.
     #[must_use]
     pub fn keys(&self) -> LeafKeySharing {
-        self.keys.which()
+        self.keys.sharing()
     }
 
     /// Returns the current CA.
@@ -87,7 +87,7 @@ impl Minter {
     /// # Errors
     /// [`MintError`]
     #[crate::boxed]
-    pub async fn mint_like(
+    pub async fn mint_mirrored(
         &self,
         likeness: &MirrorTemplate,
         kind: LeafKeyKind,

@@ -15,7 +15,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::consumer::Consumer;
-use super::desk::NoLeaf;
+use super::leaf_issuer::NoLeaf;
 use super::metrics::MintingProtocol;
 use super::sds::{SecretDiscovery, message_max, proto};
 use super::service::MintingService;
@@ -42,8 +42,8 @@ pub(super) struct ConsumerService {
 impl ConsumerService {
     pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
         let discovery = SecretDiscovery::new(Arc::clone(&shared), consumer.clone());
-        let octets_max = message_max(shared.names_per_stream_max);
-        let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(octets_max);
+        let bytes_max = message_max(shared.names_per_stream_max);
+        let sds = SecretDiscoveryServiceServer::new(discovery).max_decoding_message_size(bytes_max);
         Self { shared, consumer, sds }
     }
 
@@ -79,11 +79,11 @@ impl ConsumerService {
         let Some(name) = parameter(query, "server_name").filter(|name| !name.is_empty()) else {
             return empty(StatusCode::NO_CONTENT);
         };
-        let own = self.shared.desk.kind_of(&self.consumer);
+        let own = self.shared.leaf_issuer.kind_of(&self.consumer);
         let schemes = parameter(query, "signature_schemes").unwrap_or_default();
         // A client that supports no available signature scheme gets no leaf.
         let Some(kind) = kind_for(&schemes, own) else { return empty(StatusCode::NO_CONTENT) };
-        match self.shared.desk.leaf(&self.consumer, &name, kind, MintingProtocol::Http).await {
+        match self.shared.leaf_issuer.leaf(&self.consumer, &name, kind, MintingProtocol::Http).await {
             Ok(leaf) => match leaf.to_pem() {
                 Some(pem) => {
                     let mut response = text(StatusCode::OK, Bytes::from_owner(pem));
@@ -140,9 +140,9 @@ fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-fn text(status: StatusCode, said: impl Into<Bytes>) -> Response<Body> {
+fn text(status: StatusCode, content: impl Into<Bytes>) -> Response<Body> {
     let mut response = empty(status);
-    *response.body_mut() = Body::new(Full::new(said.into()));
+    *response.body_mut() = Body::new(Full::new(content.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

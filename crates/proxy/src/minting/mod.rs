@@ -6,8 +6,8 @@
 //! if configured.
 
 mod consumer;
-mod desk;
 mod http;
+mod leaf_issuer;
 mod listener;
 mod listening;
 mod metrics;
@@ -17,7 +17,7 @@ mod service;
 mod subscriptions;
 
 pub use consumer::CONSUMERS_MAX;
-pub(crate) use desk::LeafSource;
+pub(crate) use leaf_issuer::LeafSource;
 pub(crate) use metrics::MintingMetrics;
 pub use options::{ConsumerAddress, NAMES_MAX, Options, StartError};
 
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use inbound::{OriginLimit, ServiceTasks, Slots};
 use tokio::sync::Semaphore;
 
-use desk::LeafIssuer;
+use leaf_issuer::LeafIssuer;
 use listener::{Listener, listen};
 use service::MintingService;
 
@@ -54,9 +54,9 @@ pub(crate) async fn start(
         tasks.spawn(Arc::clone(&tls.guarded).keep(tasks.stopping()));
     }
     let rsa = options.rsa_consumers.into_iter().collect();
-    let desk = LeafIssuer::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
+    let leaf_issuer = LeafIssuer::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
     let shared = Arc::new(MintingService {
-        desk,
+        leaf_issuer,
         streams: Arc::new(Semaphore::new(options.streams_max)),
         names: Arc::new(Semaphore::new(NAMES_MAX)),
         names_per_stream_max: options.names_per_stream_max,

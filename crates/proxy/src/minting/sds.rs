@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use zeroize::Zeroize;
 
 use super::consumer::Consumer;
-use super::desk::NoLeaf;
+use super::leaf_issuer::NoLeaf;
 use super::metrics::{MintingProtocol, Streaming as Counted};
 use super::service::MintingService;
 use super::subscriptions::{Change, NAME_MAX, Refused, Subscriptions, version_of};
@@ -53,11 +53,11 @@ impl SecretDiscovery {
         Self { shared, consumer }
     }
 
-    fn stream<R>(&self, asked: Streaming<R>) -> Result<SecretStream<R>, Status> {
+    fn stream<R>(&self, request: Streaming<R>) -> Result<SecretStream<R>, Status> {
         let place = Arc::clone(&self.shared.streams).try_acquire_owned();
         let place = place.map_err(|_| Status::resource_exhausted("too many concurrent streams"))?;
         Ok(SecretStream {
-            asked,
+            request,
             subscriptions: Subscriptions::new(Arc::clone(&self.shared), self.consumer.clone()),
             shared: Arc::clone(&self.shared),
             stopping: self.shared.tasks.stopping(),
@@ -69,7 +69,7 @@ impl SecretDiscovery {
 }
 
 struct SecretStream<R> {
-    asked: Streaming<R>,
+    request: Streaming<R>,
     subscriptions: Subscriptions,
     shared: Arc<MintingService>,
     stopping: CancellationToken,
@@ -81,7 +81,7 @@ struct SecretStream<R> {
 
 /// Event of a stream: a request of the consumer, or a change of a leaf.
 enum Event<R> {
-    Asked(R),
+    Requested(R),
     Changed(Change),
 }
 
@@ -90,7 +90,7 @@ impl<R> SecretStream<R> {
     async fn event(&mut self) -> Result<Option<Event<R>>, Status> {
         tokio::select! {
             () = self.stopping.cancelled() => Ok(None),
-            asked = self.asked.message() => Ok(asked?.map(Event::Asked)),
+            request = self.request.message() => Ok(request?.map(Event::Requested)),
             change = self.subscriptions.changed() => Ok(Some(Event::Changed(change))),
         }
     }
@@ -122,7 +122,7 @@ fn refused(refused: Refused) -> Status {
     }
 }
 
-fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
+fn resource_of(name: &str, leaf: &Leaf) -> Option<Any> {
     let key = leaf.key.to_pkcs8_pem()?;
     let certificate = TlsCertificate {
         certificate_chain: Some(DataSource { inline_bytes: leaf.chain_pem().into_bytes() }),
@@ -156,7 +156,7 @@ impl DiscoveryStream for SecretStream<DeltaDiscoveryRequest> {
         loop {
             match self.event().await? {
                 None => return Ok(None),
-                Some(Event::Asked(asked)) => self.take(&asked)?,
+                Some(Event::Requested(request)) => self.take(&request)?,
                 Some(Event::Changed(change)) => return Ok(Some(self.said(change))),
             }
         }
@@ -164,14 +164,14 @@ impl DiscoveryStream for SecretStream<DeltaDiscoveryRequest> {
 }
 
 impl SecretStream<DeltaDiscoveryRequest> {
-    fn take(&mut self, asked: &DeltaDiscoveryRequest) -> Result<(), Status> {
-        fits(&asked.type_url)?;
-        self.record_nack(asked.error_detail.as_ref());
-        for name in &asked.resource_names_unsubscribe {
+    fn take(&mut self, request: &DeltaDiscoveryRequest) -> Result<(), Status> {
+        fits(&request.type_url)?;
+        self.record_nack(request.error_detail.as_ref());
+        for name in &request.resource_names_unsubscribe {
             self.subscriptions.remove(name);
         }
-        for name in asked.resource_names_subscribe.iter().filter(|name| *name != "*") {
-            let has = asked.initial_resource_versions.get(name).map_or("", String::as_str);
+        for name in request.resource_names_subscribe.iter().filter(|name| *name != "*") {
+            let has = request.initial_resource_versions.get(name).map_or("", String::as_str);
             // A repeated subscription sends the resource again.
             self.subscriptions.add(name, has).map_err(refused)?;
         }
@@ -187,7 +187,7 @@ impl SecretStream<DeltaDiscoveryRequest> {
         match change {
             Change::Leaf(name, leaf, version) => {
                 said.system_version_info.clone_from(&version);
-                let resource = packed(&name, &leaf);
+                let resource = resource_of(&name, &leaf);
                 said.resources.push(Resource { version, resource, name });
             }
             Change::Gone(name) => said.removed_resources.push(name),
@@ -203,11 +203,11 @@ impl DiscoveryStream for SecretStream<DiscoveryRequest> {
         loop {
             match self.event().await? {
                 None => return Ok(None),
-                Some(Event::Asked(asked)) => self.take(&asked)?,
+                Some(Event::Requested(request)) => self.take(&request)?,
                 Some(Event::Changed(Change::Leaf(name, leaf, version))) => {
                     return Ok(Some(DiscoveryResponse {
                         version_info: version,
-                        resources: packed(&name, &leaf).into_iter().collect(),
+                        resources: resource_of(&name, &leaf).into_iter().collect(),
                         type_url: TYPE_URL.to_owned(),
                         nonce: self.nonce(),
                     }));
@@ -219,17 +219,17 @@ impl DiscoveryStream for SecretStream<DiscoveryRequest> {
 }
 
 impl SecretStream<DiscoveryRequest> {
-    fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
-        fits(&asked.type_url)?;
-        self.record_nack(asked.error_detail.as_ref());
+    fn take(&mut self, request: &DiscoveryRequest) -> Result<(), Status> {
+        fits(&request.type_url)?;
+        self.record_nack(request.error_detail.as_ref());
         // Ignore requests that precede our last response: the consumer sends them again.
-        if !asked.response_nonce.is_empty() && asked.response_nonce != self.said.to_string() {
+        if !request.response_nonce.is_empty() && request.response_nonce != self.said.to_string() {
             return Ok(());
         }
-        if asked.resource_names.len() > self.shared.names_per_stream_max {
+        if request.resource_names.len() > self.shared.names_per_stream_max {
             return Err(refused(Refused::TooMany));
         }
-        let wanted: HashSet<&str> = asked.resource_names.iter().map(String::as_str).collect();
+        let wanted: HashSet<&str> = request.resource_names.iter().map(String::as_str).collect();
         let gone: Vec<String> =
             self.subscriptions.names().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
         gone.iter().for_each(|name| self.subscriptions.remove(name));
@@ -265,18 +265,18 @@ impl SecretDiscoveryService for SecretDiscovery {
         &self,
         request: Request<DiscoveryRequest>,
     ) -> Result<Response<DiscoveryResponse>, Status> {
-        let asked = request.into_inner();
-        fits(&asked.type_url)?;
-        if asked.resource_names.len() > self.shared.names_per_stream_max {
+        let request = request.into_inner();
+        fits(&request.type_url)?;
+        if request.resource_names.len() > self.shared.names_per_stream_max {
             return Err(refused(Refused::TooMany));
         }
         let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
-        for name in &asked.resource_names {
-            let kind = self.shared.desk.kind_of(&self.consumer);
-            match self.shared.desk.leaf(&self.consumer, name, kind, MintingProtocol::Sds).await {
+        for name in &request.resource_names {
+            let kind = self.shared.leaf_issuer.kind_of(&self.consumer);
+            match self.shared.leaf_issuer.leaf(&self.consumer, name, kind, MintingProtocol::Sds).await {
                 Ok(leaf) => {
                     said.version_info = version_of(&leaf);
-                    said.resources.extend(packed(name, &leaf));
+                    said.resources.extend(resource_of(name, &leaf));
                 }
                 Err(NoLeaf::NotAllowed | NoLeaf::NotPermitted) => {}
                 Err(error) => return Err(Status::unavailable(error.to_string())),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use inbound::ServiceTasks;
 use tokio::sync::Semaphore;
 
-use super::desk::LeafIssuer;
+use super::leaf_issuer::LeafIssuer;
 use super::metrics::MintingMetrics;
 
 /// State that all connections of consumers share.
 pub(super) struct MintingService {
-    pub(super) desk: LeafIssuer,
+    pub(super) leaf_issuer: LeafIssuer,
     pub(super) streams: Arc<Semaphore>,
     /// Permits for the names of all streams together.
     pub(super) names: Arc<Semaphore>,

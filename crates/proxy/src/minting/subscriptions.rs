@@ -11,7 +11,7 @@ use http_relay::clock::now;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::consumer::Consumer;
-use super::desk::NoLeaf;
+use super::leaf_issuer::NoLeaf;
 use super::metrics::MintingProtocol;
 use super::service::MintingService;
 use crate::mint::Leaf;
@@ -39,8 +39,8 @@ struct Subscription {
     /// Version of the leaf that the consumer has; empty if it has no leaf.
     version: String,
     /// Whether the consumer was notified that there is no leaf.
-    told_none: bool,
-    asking: AbortHandle,
+    is_absence_reported: bool,
+    pending: AbortHandle,
     /// Number of failures to get the leaf since the consumer last got a new leaf.
     failures: u32,
     _place: OwnedSemaphorePermit,
@@ -52,7 +52,7 @@ pub(super) struct Subscriptions {
     shared: Arc<MintingService>,
     consumer: Consumer,
     names: HashMap<String, Subscription>,
-    asking: FuturesUnordered<Abortable<BoxFuture<'static, FetchedLeaf>>>,
+    pending: FuturesUnordered<Abortable<BoxFuture<'static, FetchedLeaf>>>,
 }
 
 /// Reason why a subscription is rejected.
@@ -66,13 +66,13 @@ pub(super) enum Refused {
 
 impl Drop for Subscriptions {
     fn drop(&mut self) {
-        self.names.values().for_each(|held| held.asking.abort());
+        self.names.values().for_each(|held| held.pending.abort());
     }
 }
 
 impl Subscriptions {
     pub(super) fn new(shared: Arc<MintingService>, consumer: Consumer) -> Self {
-        Self { shared, consumer, names: HashMap::new(), asking: FuturesUnordered::new() }
+        Self { shared, consumer, names: HashMap::new(), pending: FuturesUnordered::new() }
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
@@ -94,16 +94,21 @@ impl Subscriptions {
         }
         let place = Arc::clone(&self.shared.names).try_acquire_owned();
         let _place = place.map_err(|_| Refused::TooMany)?;
-        let asking = self.ask(name, Duration::ZERO);
-        let held =
-            Subscription { version: version.to_owned(), told_none: false, asking, failures: 0, _place };
+        let pending = self.ask(name, Duration::ZERO);
+        let held = Subscription {
+            version: version.to_owned(),
+            is_absence_reported: false,
+            pending,
+            failures: 0,
+            _place,
+        };
         self.names.insert(name.to_owned(), held);
         Ok(())
     }
 
     pub(super) fn remove(&mut self, name: &str) {
         if let Some(held) = self.names.remove(name) {
-            held.asking.abort();
+            held.pending.abort();
         }
     }
 
@@ -113,20 +118,20 @@ impl Subscriptions {
     /// No change is lost.
     pub(super) async fn changed(&mut self) -> Change {
         loop {
-            let Some(asked) = self.asking.next().await else {
+            let Some(fetched) = self.pending.next().await else {
                 return std::future::pending().await;
             };
             // An error means that the consumer has unsubscribed from the name.
-            if let Ok((name, asked)) = asked
-                && let Some(change) = self.take(name, asked)
+            if let Ok((name, fetched)) = fetched
+                && let Some(change) = self.take(name, fetched)
             {
                 return change;
             }
         }
     }
 
-    fn take(&mut self, name: String, asked: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
-        let again = match &asked {
+    fn take(&mut self, name: String, fetched: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
+        let again = match &fetched {
             // Permitted names do not change at runtime.
             Err(NoLeaf::NotAllowed) => None,
             Err(_) => {
@@ -139,17 +144,17 @@ impl Subscriptions {
                 Some(refresh_delay(leaf))
             }
         };
-        let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
+        let version = fetched.as_ref().ok().map(|leaf| version_of(leaf));
         let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
-        let asking = again.map(|after| self.ask(&name, after));
+        let pending = again.map(|after| self.ask(&name, after));
         let held = self.names.get_mut(&name)?;
-        if let Some(asking) = asking {
-            held.asking = asking;
+        if let Some(pending) = pending {
+            held.pending = pending;
         }
-        match (asked, version) {
+        match (fetched, version) {
             (Ok(leaf), Some(version)) if !unchanged => {
                 held.version.clone_from(&version);
-                held.told_none = false;
+                held.is_absence_reported = false;
                 Some(Change::Leaf(name, leaf, version))
             }
             (Err(NoLeaf::NotAllowed), _) => {
@@ -157,14 +162,14 @@ impl Subscriptions {
                 Some(Change::Gone(name))
             }
             // Without permission, the consumer's leaf is withdrawn.
-            (Err(NoLeaf::NotPermitted), _) if !held.told_none => {
+            (Err(NoLeaf::NotPermitted), _) if !held.is_absence_reported => {
                 held.version.clear();
-                held.told_none = true;
+                held.is_absence_reported = true;
                 Some(Change::Gone(name))
             }
             // After any other error, the consumer keeps its current leaf.
-            (Err(_), _) if held.version.is_empty() && !held.told_none => {
-                held.told_none = true;
+            (Err(_), _) if held.version.is_empty() && !held.is_absence_reported => {
+                held.is_absence_reported = true;
                 Some(Change::Gone(name))
             }
             _ => None,
@@ -175,12 +180,12 @@ impl Subscriptions {
         let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
         let work: BoxFuture<'static, FetchedLeaf> = Box::pin(async move {
             tokio::time::sleep(after).await;
-            let kind = shared.desk.kind_of(&consumer);
-            let asked = shared.desk.leaf(&consumer, &name, kind, MintingProtocol::Sds).await;
-            (name, asked)
+            let kind = shared.leaf_issuer.kind_of(&consumer);
+            let fetched = shared.leaf_issuer.leaf(&consumer, &name, kind, MintingProtocol::Sds).await;
+            (name, fetched)
         });
         let (work, handle) = futures_util::future::abortable(work);
-        self.asking.push(work);
+        self.pending.push(work);
         handle
     }
 }
@@ -222,7 +227,7 @@ mod tests {
     use std::collections::HashSet;
 
     use crate::mint::{Authority, LeafKeys, Minter, new_root};
-    use crate::minting::desk::LeafIssuer;
+    use crate::minting::leaf_issuer::LeafIssuer;
     use crate::minting::{LeafSource, MintingMetrics};
     use crate::permission::Permission;
     use crate::{Action, Rules};
@@ -242,11 +247,11 @@ mod tests {
         let profile = minter.profile().into();
         let leaves = LeafSource { minter, profile, store, permission, stock };
         let keys = (Duration::from_secs(3_600), HashSet::new());
-        let desk = LeafIssuer::new(leaves, names, keys, metrics.clone());
+        let leaf_issuer = LeafIssuer::new(leaves, names, keys, metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
         let tasks = ServiceTasks::default();
         let names = Arc::new(Semaphore::new(3));
-        let shared = MintingService { desk, streams, names, names_per_stream_max, tasks, metrics };
+        let shared = MintingService { leaf_issuer, streams, names, names_per_stream_max, tasks, metrics };
         Subscriptions::new(Arc::new(shared), Consumer::local())
     }
 
@@ -269,7 +274,7 @@ mod tests {
         }
         names.add("b.other", "").unwrap();
         assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
-        assert!(names.asking.is_empty(), "{}", names.asking.len());
+        assert!(names.pending.is_empty(), "{}", names.pending.len());
         // A name without a leaf uses no permit.
         names.add("c.example", "").unwrap();
         names.add("d.example", "").unwrap();

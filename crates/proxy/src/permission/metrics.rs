@@ -85,14 +85,14 @@ impl PermissionMetrics {
     }
 
     /// Counts a request to the service. `None`: no decision was returned.
-    pub(super) fn asked(&self, answer: Option<bool>, took: Duration) {
+    pub(super) fn asked(&self, answer: Option<bool>, duration: Duration) {
         let outcome = match answer {
             Some(true) => "yes",
             Some(false) => "no",
             None => "failed",
         };
         self.0.questions.get_or_create(&OutcomeLabel { outcome }).inc();
-        self.0.durations.observe(took.as_secs_f64());
+        self.0.durations.observe(duration.as_secs_f64());
     }
 
     pub(super) fn refused(&self, why: &'static str) {

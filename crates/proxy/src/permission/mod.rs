@@ -26,11 +26,11 @@ use flight::{Cache, Failed, Fresh};
 use outbound::resolve::Resolver;
 use tokio::time::Instant;
 
-use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
+use crate::certificate_store::{LOOKUPS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use question::{Question, Unanswered};
 use question_slots::QuestionSlots;
 use service::{DecisionError, PermissionService};
-use silence::Silence;
+use silence::CircuitBreaker;
 use x509::HostOrIp;
 
 /// Time for which a missing response is cached.
@@ -69,18 +69,18 @@ impl NotPermitted {
 pub(crate) struct Permission(Option<Arc<PermissionState>>);
 
 struct PermissionState {
-    asking: PermissionService,
+    service: PermissionService,
     answers: Cache<Question, bool, Unanswered>,
     /// Rate limit of requests about new names, which clients choose.
-    newcomers: NewNameLimit,
+    name_limit: NewNameLimit,
     places: QuestionSlots,
-    silence: Silence,
+    silence: CircuitBreaker,
     yes_for: Duration,
     no_for: Duration,
     when_away: WhenAway,
     names_clients: bool,
     /// Whether the permission service answered the last request.
-    answers_now: AtomicBool,
+    is_available: AtomicBool,
     metrics: PermissionMetrics,
 }
 
@@ -95,35 +95,39 @@ impl Permission {
         metrics: &PermissionMetrics,
     ) -> Result<Self, BadPermission> {
         let Some(options) = options else { return Ok(Self::default()) };
-        let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
+        let lookups = |names: u32| names.saturating_mul(LOOKUPS_PER_NAME);
         let answers = Cache::with_entries_max(options.answers_max);
         metrics.watch(answers.clone());
         Ok(Self(Some(Arc::new(PermissionState {
-            asking: PermissionService::new(options, resolver)?,
+            service: PermissionService::new(options, resolver)?,
             answers,
-            newcomers: NewNameLimit::new(looks(per_minute), looks(burst)),
+            name_limit: NewNameLimit::new(lookups(per_minute), lookups(burst)),
             places: QuestionSlots::new(options.questions_max),
-            silence: Silence::default(),
+            silence: CircuitBreaker::default(),
             yes_for: options.yes_for,
             no_for: options.no_for,
             when_away: options.when_away,
             names_clients: options.names_clients,
-            answers_now: AtomicBool::new(true),
+            is_available: AtomicBool::new(true),
             metrics: metrics.clone(),
         }))))
     }
 
-    /// Returns whether `asker` may get a leaf for `name`. Immediate if the decision is cached. Otherwise it takes at most four
+    /// Returns whether `requester` may get a leaf for `name`. Immediate if the decision is cached. Otherwise it takes at most four
     /// times the timeout of a request: waiting for a slot and the response, and once more if another client's identical request
     /// found no slot.
     ///
     /// # Cancellation
     /// Dropping the future does not affect callers that share the request. The request is cancelled when no caller waits for it.
-    pub(crate) async fn ask(&self, asker: LeafRequester<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
+    pub(crate) async fn ask(
+        &self,
+        requester: LeafRequester<'_>,
+        name: &HostOrIp,
+    ) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
-        let charged = asker.charged();
-        let question = Question::new(name, asker, inner.names_clients);
-        let (began, patience) = (Instant::now(), 2 * inner.asking.timeout());
+        let charged = requester.charged();
+        let question = Question::new(name, requester, inner.names_clients);
+        let (began, max_wait) = (Instant::now(), 2 * inner.service.timeout());
         let answer = loop {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
@@ -132,7 +136,7 @@ impl Permission {
                 Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
                     if client != charged =>
                 {
-                    if began.elapsed() >= patience {
+                    if began.elapsed() >= max_wait {
                         break Err(Unanswered::Busy(charged));
                     }
                 }
@@ -164,7 +168,7 @@ impl PermissionState {
     ) -> Result<Fresh<bool>, Failed<Unanswered>> {
         // Not cached: the error does not depend on the name, and the next client may be within its limits.
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
-        let admitted = self.newcomers.admit(&charged, &question.name);
+        let admitted = self.name_limit.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
         // While the service is unavailable, requests fail without using a slot or time.
         if !self.silence.allows_request() {
@@ -173,10 +177,10 @@ impl PermissionState {
                     .into();
             return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
         }
-        let place = self.places.enter(&charged, self.asking.timeout()).await;
+        let place = self.places.enter(&charged, self.service.timeout()).await;
         let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
         let began = Instant::now();
-        let answer = self.asking.put(question).await;
+        let answer = self.service.put(question).await;
         self.metrics.asked(answer.as_ref().ok().copied(), began.elapsed());
         self.note(&answer);
         match answer {
@@ -198,15 +202,15 @@ impl PermissionState {
     fn note(&self, answer: &Result<bool, DecisionError>) {
         match answer {
             Ok(_) => {
-                self.silence.over();
-                if !self.answers_now.swap(true, Relaxed) {
+                self.silence.record_success();
+                if !self.is_available.swap(true, Relaxed) {
                     tracing::warn!("the permission service answers again");
                 }
             }
             Err(DecisionError::Silent(why)) => {
-                self.silence.goes_on();
+                self.silence.record_failure();
                 let when_away = self.when_away;
-                match self.answers_now.swap(false, Relaxed) {
+                match self.is_available.swap(false, Relaxed) {
                     true => tracing::error!(why, ?when_away, "the permission service does not answer"),
                     false => tracing::debug!(why, "the permission service does not answer"),
                 }
@@ -225,16 +229,16 @@ mod tests {
     #[test]
     fn cached_permission_depends_on_client_user_and_consumer() {
         let name = HostOrIp::parse("a.example").unwrap();
-        let asker =
+        let requester =
             |address: &str, user| LeafRequester { address: address.parse().unwrap(), user, consumer: None };
-        let one = asker("192.0.2.1", Some("alice"));
+        let one = requester("192.0.2.1", Some("alice"));
         let long = "é".repeat(1_024);
         let (longer, other_longer) = (format!("{long}a"), format!("{long}b"));
         let others = [
-            asker("192.0.2.2", Some("alice")),
-            asker("192.0.2.1", Some("bob")),
-            asker("192.0.2.1", Some(&longer)),
-            asker("192.0.2.1", None),
+            requester("192.0.2.2", Some("alice")),
+            requester("192.0.2.1", Some("bob")),
+            requester("192.0.2.1", Some(&longer)),
+            requester("192.0.2.1", None),
         ];
         for other in others {
             assert_ne!(Question::new(&name, one, true), Question::new(&name, other, true));

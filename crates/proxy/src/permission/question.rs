@@ -45,12 +45,12 @@ pub(super) struct Question {
 }
 
 impl Question {
-    pub(super) fn new(name: &HostOrIp, asker: LeafRequester<'_>, names_clients: bool) -> Self {
+    pub(super) fn new(name: &HostOrIp, requester: LeafRequester<'_>, names_clients: bool) -> Self {
         Self {
             name: name.clone(),
-            client: names_clients.then_some(asker.address),
-            user: asker.user.filter(|_| names_clients).map(Arc::from),
-            consumer: asker.consumer.map(Arc::clone),
+            client: names_clients.then_some(requester.address),
+            user: requester.user.filter(|_| names_clients).map(Arc::from),
+            consumer: requester.consumer.map(Arc::clone),
         }
     }
 }

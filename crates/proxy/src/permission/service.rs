@@ -45,7 +45,7 @@ impl PermissionService {
             return Err(BadPermission::InTheClear(host.to_owned()));
         }
         let is_token =
-            |token: &Token| !token.0.is_empty() && token.0.bytes().all(|octet| octet.is_ascii_graphic());
+            |token: &Token| !token.0.is_empty() && token.0.bytes().all(|byte| byte.is_ascii_graphic());
         if !options.token.as_ref().is_none_or(is_token) {
             return Err(BadPermission::Token);
         }
@@ -74,7 +74,7 @@ impl PermissionService {
         let deadline = Deadline::within(self.timeout);
         let answer = self.http.get(&url, header.as_slice(), BODY_BYTES_MAX, deadline).await;
         match answer {
-            Ok(reply) => meaning(reply.status.as_u16()),
+            Ok(reply) => decision_of(reply.status.as_u16()),
             Err(HttpError::TimedOut { host }) => {
                 let limit = self.timeout.as_millis();
                 Err(DecisionError::Silent(format!("{host} did not answer within {limit} ms")))
@@ -118,7 +118,7 @@ fn cut(text: &str) -> &str {
 
 /// Returns the decision of a status code: permitted, denied, or none. Authentication, rate limit and timeout errors say nothing
 /// about the name.
-fn meaning(status: u16) -> Result<bool, DecisionError> {
+fn decision_of(status: u16) -> Result<bool, DecisionError> {
     match status {
         200 | 204 => Ok(true),
         400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
@@ -147,7 +147,7 @@ mod tests {
             (500, None),
             (503, None),
         ] {
-            assert_eq!(meaning(status).ok(), wanted, "{status}");
+            assert_eq!(decision_of(status).ok(), wanted, "{status}");
         }
     }
 
@@ -171,16 +171,16 @@ mod tests {
 
     #[test]
     fn token_with_invalid_characters_is_rejected() {
-        let asking = |token: &str| {
+        let service = |token: &str| {
             let options = Options {
                 token: Some(super::super::Token::new(token.to_owned())),
                 ..Options::new("http://127.0.0.1:1/".to_owned())
             };
             PermissionService::new(&options, &Resolver::system().unwrap()).err()
         };
-        assert!(asking("a-b.c~d+e/f=").is_none());
+        assert!(service("a-b.c~d+e/f=").is_none());
         for token in ["", "one\ntwo", "sés", "two words", "\u{7f}"] {
-            assert!(matches!(asking(token), Some(BadPermission::Token)), "{token:?}");
+            assert!(matches!(service(token), Some(BadPermission::Token)), "{token:?}");
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
     fn permission_url_encodes_client_user_and_consumer() {
         let mut options = Options::new("http://127.0.0.1:1/ask?for=proxy".to_owned());
         options.token = Some(super::super::Token::new("t".into()));
-        let asking = PermissionService::new(&options, &Resolver::system().unwrap()).unwrap();
+        let service = PermissionService::new(&options, &Resolver::system().unwrap()).unwrap();
         let question = Question {
             name: x509::HostOrIp::parse("a.example").unwrap(),
             client: Some("2001:db8::1".parse().unwrap()),
@@ -200,13 +200,13 @@ mod tests {
             })),
         };
         assert_eq!(
-            asking.url_of(&question).unwrap(),
+            service.url_of(&question).unwrap(),
             "http://127.0.0.1:1/ask?for=proxy&domain=a.example&client=2001%3Adb8%3A%3A1\
              &user=al%26domain%3Devil.example&consumer=CN%3Da+b\
              &consumer_name=spiffe%3A%2F%2Fx.example%2Fa%26b&consumer_name=b.example"
         );
         let long = Question { user: Some("é".repeat(WHO_BYTES_MAX).into()), consumer: None, ..question };
-        assert!(asking.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_BYTES_MAX / 2)));
-        assert_eq!(asking.authorization.unwrap().as_str(), "Bearer t");
+        assert!(service.url_of(&long).unwrap().ends_with(&"%C3%A9".repeat(WHO_BYTES_MAX / 2)));
+        assert_eq!(service.authorization.unwrap().as_str(), "Bearer t");
     }
 }

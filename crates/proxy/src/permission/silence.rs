@@ -11,19 +11,19 @@ pub(super) const AWAY_AFTER: u32 = 8;
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(super) struct Silence(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    in_a_row: u32,
+    failure_count: u32,
     probed: Option<Instant>,
 }
 
-impl Silence {
+impl CircuitBreaker {
     /// Returns whether a request may be sent. While the service is unavailable, permits one request in each interval.
     pub(super) fn allows_request(&self) -> bool {
         let mut state = self.0.lock();
-        if state.in_a_row < AWAY_AFTER {
+        if state.failure_count < AWAY_AFTER {
             return true;
         }
         let now = Instant::now();
@@ -35,16 +35,16 @@ impl Silence {
     }
 
     /// Records that a request got no response.
-    pub(super) fn goes_on(&self) {
+    pub(super) fn record_failure(&self) {
         let mut state = self.0.lock();
-        state.in_a_row = state.in_a_row.saturating_add(1);
-        if state.in_a_row == AWAY_AFTER {
+        state.failure_count = state.failure_count.saturating_add(1);
+        if state.failure_count == AWAY_AFTER {
             state.probed = Some(Instant::now());
         }
     }
 
     /// Records a response, which may be a denial.
-    pub(super) fn over(&self) {
+    pub(super) fn record_success(&self) {
         *self.0.lock() = State::default();
     }
 }
@@ -55,19 +55,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unavailable_service_is_probed_once_per_interval() {
-        let silence = Silence::default();
+        let silence = CircuitBreaker::default();
         for _ in 0..AWAY_AFTER {
             assert!(silence.allows_request());
-            silence.goes_on();
+            silence.record_failure();
         }
         for _ in 0..3 {
             assert!(!silence.allows_request());
             tokio::time::advance(PROBE_EVERY).await;
             assert!(silence.allows_request(), "one in a time");
             assert!(!silence.allows_request());
-            silence.goes_on();
+            silence.record_failure();
         }
-        silence.over();
+        silence.record_success();
         assert!((0..3).all(|_| silence.allows_request()));
     }
 }

@@ -100,25 +100,25 @@ impl Policy {
         let usual = if is_active { Action::Deny } else { Action::Allow };
         let mut compiled =
             Compiled { is_active, default: text.default.unwrap_or(usual), ..Compiled::default() };
-        for (place, identity) in text.identities.iter().enumerate() {
-            let added = match place < IDENTITIES_MAX {
+        for (position, identity) in text.identities.iter().enumerate() {
+            let added = match position < IDENTITIES_MAX {
                 true => compiled.add_identity(identity),
                 false => {
                     Err(invalid("name", format!("more than {IDENTITIES_MAX} identities"), "remove some"))
                 }
             };
-            added.map_err(|wrong| policy_error_at("identities", place, &identity.name, wrong))?;
+            added.map_err(|wrong| policy_error_at("identities", position, &identity.name, wrong))?;
         }
-        for (place, rule) in text.rules.iter().enumerate() {
-            let added = match place < POLICY_RULES_MAX {
-                true => compiled.add_rule(rule, place),
+        for (position, rule) in text.rules.iter().enumerate() {
+            let added = match position < POLICY_RULES_MAX {
+                true => compiled.add_rule(rule, position),
                 false => Err(invalid(
                     "name",
                     format!("more than {POLICY_RULES_MAX} rules"),
                     "list several hosts in one rule",
                 )),
             };
-            added.map_err(|wrong| policy_error_at("rules", place, &rule.name, wrong))?;
+            added.map_err(|wrong| policy_error_at("rules", position, &rule.name, wrong))?;
         }
         Ok(Self(Arc::new(compiled)))
     }
@@ -183,9 +183,9 @@ impl Policy {
     }
 }
 
-fn policy_error_at(list: &'static str, place: usize, name: &str, wrong: InvalidSetting) -> BadPolicy {
+fn policy_error_at(list: &'static str, position: usize, name: &str, wrong: InvalidSetting) -> BadPolicy {
     let InvalidSetting { key, why, hint } = wrong;
-    BadPolicy { list, number: place + 1, name: name.chars().take(100).collect(), key, why, hint }
+    BadPolicy { list, number: position + 1, name: name.chars().take(100).collect(), key, why, hint }
 }
 
 impl Compiled {
@@ -311,9 +311,9 @@ impl Compiled {
         Ok(())
     }
 
-    fn add_rule(&mut self, text: &PolicyRuleText, place: usize) -> Result<(), InvalidSetting> {
+    fn add_rule(&mut self, text: &PolicyRuleText, position: usize) -> Result<(), InvalidSetting> {
         let name: Arc<str> = match text.name.as_str() {
-            "" => format!("#{}", place + 1).into(),
+            "" => format!("#{}", position + 1).into(),
             name => {
                 validate_name("name", name)?;
                 name.into()

@@ -107,7 +107,7 @@ impl IdentityIndex {
             let wrong = |why: String| {
                 invalid("jwt", why, "{ issuer = \"github\", claims = { repository = \"acme/shop\" } }")
             };
-            if jwt.claims.values().all(|pattern| pattern.bytes().all(|octet| octet == b'*')) {
+            if jwt.claims.values().all(|pattern| pattern.bytes().all(|byte| byte == b'*')) {
                 return Err(wrong(format!("no claim of {:?} is restricted to a value", jwt.issuer)));
             }
             if jwt.claims.iter().any(|(name, pattern)| name.is_empty() || pattern.len() > GLOB_BYTES_MAX) {

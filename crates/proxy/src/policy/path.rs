@@ -32,7 +32,7 @@ pub(crate) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
         return Err(AmbiguousPath::NotAbsolute);
     }
     // Most paths contain only characters without ambiguity.
-    let is_simple = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'/' | b'-' | b'_');
+    let is_simple = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_');
     if path.bytes().all(is_simple) && !path.contains("//") {
         return Ok(Cow::Borrowed(path));
     }

@@ -29,7 +29,7 @@ use crate::audited::AuditedDecision;
 use crate::metrics::End;
 use crate::policy::{Grantee, Phase, SESSION_METHOD};
 use crate::proxy::Proxy;
-use crate::requests::{CredentialSources, DatabasePlace, Injected, Login};
+use crate::requests::{CredentialSources, DatabaseEndpoint, Injected, Login};
 
 /// Maximum packets of a client before its startup message: requests for encryption.
 const PACKETS_MAX: usize = 3;
@@ -51,7 +51,7 @@ pub(crate) struct DatabaseProxy {
 }
 
 /// The first data of a client: a TLS handshake, or a packet.
-enum Opening {
+enum FirstMessage {
     /// The client begins a TLS handshake.
     Tls,
     Packet(Packet),
@@ -97,27 +97,29 @@ impl DatabaseProxy {
     async fn connection(&self, mut stream: TcpStream, client: SocketAddr, silence: Silence) -> End {
         let proxy = &self.proxy;
         let client = proxy.access.client(client);
-        if !proxy.lets_in(&client) {
+        if !proxy.permits_network(&client) {
             return End::Refused;
         }
         let _ = stream.set_nodelay(true);
-        let door = proxy.access.door();
-        let opened = timeout(proxy.options.head_timeout, opening(&mut stream, door.is_some())).await;
-        match (opened, door) {
-            (Ok(Ok(Ok(Opening::Tls))), Some(door)) => {
+        let tls_acceptor = proxy.access.tls_acceptor();
+        let opened =
+            timeout(proxy.options.head_timeout, read_first_message(&mut stream, tls_acceptor.is_some()))
+                .await;
+        match (opened, tls_acceptor) {
+            (Ok(Ok(Ok(FirstMessage::Tls))), Some(tls_acceptor)) => {
                 let Some((stream, client, shown)) =
-                    proxy.accepted(door.accept_as(stream, ALPN), client).await
+                    proxy.accepted(tls_acceptor.accept_as(stream, ALPN), client).await
                 else {
                     return End::NoRequest;
                 };
                 tokio::select! {
                     // Polled before the session is served, so that a client with a revoked certificate is never served.
                     biased;
-                    () = door.guarded().revoked(shown) => End::CutOff,
+                    () = tls_acceptor.guarded().revoked(shown) => End::CutOff,
                     end = Box::pin(self.in_tls(stream, client, silence)) => end,
                 }
             }
-            (Ok(Ok(Ok(Opening::Packet(packet)))), _) => {
+            (Ok(Ok(Ok(FirstMessage::Packet(packet)))), _) => {
                 Box::pin(self.serve_packet(stream, client, packet, false, silence)).await
             }
             (Ok(Ok(Err(error))), _) => refuse(&mut stream, &client, &error.into()).await,
@@ -195,7 +197,7 @@ impl DatabaseProxy {
         send(stream, &password_request()).await?;
         let message = read(stream, PASSWORD_BYTES_MAX).await?;
         let sent = password(&message).ok_or_else(|| Failure::protocol("the client sent no password"))?;
-        let known = access.of_password(startup.user().as_bytes(), sent, client).await;
+        let known = access.authenticate_password(startup.user().as_bytes(), sent, client).await;
         known.inspect_err(|denied| self.proxy.metrics.denied(*denied)).map_err(Failure::from)
     }
 
@@ -280,7 +282,7 @@ impl DatabaseProxy {
         let proxy = &self.proxy;
         let Target { name: host, port, .. } = &self.server.target;
         let is_trusted = self.server.is_trusted(proxy);
-        let place = DatabasePlace { host, port: *port, database: startup.database(), is_trusted };
+        let place = DatabaseEndpoint { host, port: *port, database: startup.database(), is_trusted };
         let (mut tried, mut rejection): (Vec<Injected>, Option<LoginError>) = (Vec::new(), None);
         loop {
             let rules = proxy.rules.now();
@@ -404,15 +406,18 @@ async fn cancel_at(proxy: &Proxy, server: &DatabaseServer, session: CancelTarget
 }
 
 /// Reads the first packet that is not a request for encryption. `offers_tls`: whether the proxy accepts TLS.
-async fn opening(stream: &mut TcpStream, offers_tls: bool) -> std::io::Result<Result<Opening, BadPacket>> {
+async fn read_first_message(
+    stream: &mut TcpStream,
+    offers_tls: bool,
+) -> std::io::Result<Result<FirstMessage, BadPacket>> {
     for _ in 0..PACKETS_MAX {
         match packet::read(stream).await? {
             Ok(Packet::Ssl) if offers_tls => {
                 send(stream, &[ACCEPTED]).await?;
-                return Ok(Ok(Opening::Tls));
+                return Ok(Ok(FirstMessage::Tls));
             }
             Ok(Packet::Ssl | Packet::GssEncryption) => send(stream, &[NOT_ACCEPTED]).await?,
-            other => return Ok(other.map(Opening::Packet)),
+            other => return Ok(other.map(FirstMessage::Packet)),
         }
     }
     Ok(Err(BadPacket::Length))

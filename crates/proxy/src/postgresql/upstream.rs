@@ -60,8 +60,8 @@ impl DatabaseServer {
             server: Some(self.target.name.clone()),
             tls: None,
             http2: false,
-            in_full: false,
-            may_be_here: true,
+            absolute_form: false,
+            may_be_local: true,
         };
         self.tls == UpstreamTlsMode::Disable || proxy.upstreams.verifies(&origin)
     }

@@ -58,7 +58,7 @@ impl RequestRules {
     pub(crate) fn judge<B>(
         &self,
         request: &mut Request<B>,
-        way: &ConnectionContext,
+        context: &ConnectionContext,
         host: &HostOrIp,
         grantee: Grantee,
     ) -> Result<Option<MatchedRules>, &'static str> {
@@ -79,9 +79,9 @@ impl RequestRules {
         if met.is_empty() {
             return Ok(None);
         }
-        let server = way.origin.server.clone();
+        let server = context.origin.server.clone();
         let kind = Kind::of(request.headers());
-        let client = way.client.ip().to_canonical();
+        let client = context.client.ip().to_canonical();
         met.retain(|at| {
             let Some(rule) = self.0.rules.get(*at as usize) else { return false };
             let is_named = |pattern: &HostPattern| server.as_ref().is_some_and(|name| pattern.is_for(name));
@@ -91,7 +91,7 @@ impl RequestRules {
                 && (rule.server_names.is_empty() || rule.server_names.iter().any(is_named))
                 && kind.is_one_of(&rule.request_types, rule)
         });
-        let (compiled, target) = (Arc::clone(&self.0), way.origin.target.clone());
+        let (compiled, target) = (Arc::clone(&self.0), context.origin.target.clone());
         Ok((!met.is_empty()).then(|| MatchedRules {
             compiled,
             met,
@@ -132,7 +132,7 @@ impl RequestRules {
             headers.push(one.header.clone());
             is_first
         })
-        .map(|(rule, one)| (Arc::clone(rule), one.called()))
+        .map(|(rule, one)| (Arc::clone(rule), one.log_name()))
         .collect()
     }
 }
@@ -192,7 +192,7 @@ impl MatchedRules {
     /// Returns the first response, such as a redirect or a refusal, that a matching rule sends instead of a response from the
     /// upstream.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
-        self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
+        self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| to_response(rule, answer)))
     }
 
     /// Returns whether a matching rule records the exchange, before the response type is known. See [`Self::should_record`] for the
@@ -219,7 +219,7 @@ impl MatchedRules {
     }
 
     /// Changes header, path and destination of the request.
-    pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Destination) {
+    pub(crate) fn change<B>(&self, request: &mut Request<B>, destination: &mut Destination) {
         self.request_rules().for_each(|rule| change(request.headers_mut(), &rule.request));
         let Some(rewrite) = self.request_rules().find_map(|rule| rule.rewrite.as_ref()) else { return };
         if let Some((from, to)) = &rewrite.path
@@ -227,8 +227,8 @@ impl MatchedRules {
         {
             *request.uri_mut() = uri;
         }
-        if let Some(moved) = moved(rewrite, place) {
-            *place = moved;
+        if let Some(moved) = moved(rewrite, destination) {
+            *destination = moved;
         }
     }
 
@@ -247,7 +247,7 @@ impl MatchedRules {
         // A credential that is not granted to the client is skipped.
         for (rule, injection) in injections.filter(|(_, one)| self.grantee.has(one.grants())) {
             let is_done = all.iter().any(|done| *done.header() == injection.header);
-            if is_done || injection.leaves_out(request.uri()) {
+            if is_done || injection.omits(request.uri()) {
                 continue;
             }
             if let Err((status, why)) = self.may_have(request.method(), is_verified, injection) {
@@ -264,7 +264,7 @@ impl MatchedRules {
             }
             match put(injection, request, host, (&self.grantee, sources, tried)).await {
                 Ok(injected) => {
-                    injection.is_news(false);
+                    injection.record_missing(false);
                     metrics.injected("done");
                     all.push(injected);
                 }
@@ -274,8 +274,8 @@ impl MatchedRules {
                 }
                 Err(NotInjected::Unavailable(error)) => {
                     metrics.injected("failed");
-                    let (rule, credential) = (&rule.name, injection.called());
-                    if injection.is_news(true) {
+                    let (rule, credential) = (&rule.name, injection.log_name());
+                    if injection.record_missing(true) {
                         tracing::warn!(%rule, credential, %error, "rejecting requests: their credential is unavailable");
                     } else {
                         tracing::debug!(%rule, credential, %error, "rejected a request: its credential is unavailable");
@@ -338,7 +338,7 @@ impl MatchedRules {
         for rule in self.response_rules(&as_it_came) {
             change(response.headers_mut(), &rule.response);
             if let Some(answer) = &rule.answer {
-                return Some(said(rule, answer));
+                return Some(to_response(rule, answer));
             }
         }
         None
@@ -354,7 +354,7 @@ fn change(headers: &mut HeaderMap, change: &HeaderChanges) {
     }
 }
 
-fn said(rule: &Rule, answer: &LocalReply) -> Response<Body> {
+fn to_response(rule: &Rule, answer: &LocalReply) -> Response<Body> {
     match answer {
         LocalReply::Redirect(status, to) => {
             let mut response = page::empty(*status);
@@ -430,11 +430,11 @@ fn set_checked_path<B>(request: &mut Request<B>) {
     }
 }
 
-fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
+fn moved(rewrite: &Rewrite, destination: &Destination) -> Option<Destination> {
     let (name, port) = rewrite.host.as_ref()?;
-    let mut origin = (*place.origin).clone();
+    let mut origin = (*destination.origin).clone();
     // The author of the rule chose this destination, not the client, so it may be on this machine.
-    origin.may_be_here = true;
+    origin.may_be_local = true;
     origin.target.name = name.clone();
     origin.target.redirected = false;
     origin.target.port = port.unwrap_or(origin.target.port);

@@ -10,7 +10,7 @@ use super::fields;
 use super::needles::{RedactionTexts, TooLong};
 
 /// A body prepared for recording.
-pub(super) struct Shown {
+pub(super) struct DecodedBody {
     pub(super) text: Vec<u8>,
     /// Whether the body was truncated.
     pub(super) is_cut: bool,
@@ -27,7 +27,7 @@ pub(super) fn shown(
     kind: &str,
     needles: &mut RedactionTexts,
     (most, names): (usize, &[String]),
-) -> Result<Shown, &'static str> {
+) -> Result<DecodedBody, &'static str> {
     if needles.too_many {
         return Err("too many values must be redacted");
     }
@@ -36,7 +36,7 @@ pub(super) fn shown(
         return Err("the body is not text, and a credential was injected into the request");
     }
     if !needles.is_empty() {
-        let without = needles.taken_out(&shown.text, shown.is_cut);
+        let without = needles.redacted(&shown.text, shown.is_cut);
         shown.text = without.map_err(|TooLong| "redaction takes too long")?;
     }
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -55,14 +55,14 @@ pub(super) fn shown(
 
 /// Returns whether the body is text in which secrets can be found: UTF-8, possibly truncated within a character. UTF-16 contains
 /// zero bytes.
-fn is_text(shown: &Shown) -> bool {
+fn is_text(shown: &DecodedBody) -> bool {
     let is_utf8 = std::str::from_utf8(&shown.text)
         .err()
         .is_none_or(|error| shown.is_cut && error.error_len().is_none());
     is_utf8 && !shown.text.contains(&0)
 }
 
-fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Shown, &'static str> {
+fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<DecodedBody, &'static str> {
     let mut codings = headers.get_all(CONTENT_ENCODING).iter();
     let coding = match (codings.next(), codings.next()) {
         (None, _) => "identity".to_owned(),
@@ -72,7 +72,7 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
     let is_cut = (kept.text.len() as u64) < kept.octets;
     let text = kept.text.as_slice();
     match coding.as_str() {
-        "identity" | "" => Ok(Shown { text: text.to_vec(), is_cut }),
+        "identity" | "" => Ok(DecodedBody { text: text.to_vec(), is_cut }),
         "gzip" | "x-gzip" => Ok(read(MultiGzDecoder::new(text), most, is_cut)),
         "deflate" => Ok(read(ZlibDecoder::new(text), most, is_cut)),
         _ => Err("the content coding of the body is not supported"),
@@ -80,12 +80,12 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
 }
 
 /// Decodes a body up to `most` bytes or the first error. `is_cut`: whether the encoded body was truncated.
-fn read(decoder: impl Read, most: usize, is_cut: bool) -> Shown {
+fn read(decoder: impl Read, most: usize, is_cut: bool) -> DecodedBody {
     let mut text = Vec::new();
     let mut limited = decoder.take(most as u64 + 1);
     let is_whole = limited.read_to_end(&mut text).is_ok() && text.len() <= most;
     text.truncate(most);
-    Shown { text, is_cut: is_cut || !is_whole }
+    DecodedBody { text, is_cut: is_cut || !is_whole }
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
         assert!(is_cut && long.len() == MOST);
         // First a compressed body without a declared coding, then a text with two bytes for each character.
         assert!(of(&gzip, gzip.len(), "", "").is_err());
-        let wide: Vec<u8> = text.iter().flat_map(|octet| [*octet, 0]).collect();
+        let wide: Vec<u8> = text.iter().flat_map(|byte| [*byte, 0]).collect();
         assert!(of(&wide, wide.len(), "", "").is_err());
     }
 

@@ -305,7 +305,7 @@ impl HeaderChanges {
     }
 }
 
-fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
+fn check_length(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
     if text.len() > TEXT_MAX {
         return Err(invalid(key, format!("has {} bytes", text.len()), "at most 64 KiB"));
     }
@@ -314,7 +314,7 @@ fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
 
 fn paths(paths: &[String]) -> Result<Vec<String>, InvalidSetting> {
     for path in paths {
-        short("path", path)?;
+        check_length("path", path)?;
         if !path.starts_with(['/', '*']) || path.contains(['?', '#', ' ']) || !path.is_ascii() {
             let hint = "a path begins with / or *, is escaped as in URLs, and has no query: /v1/*";
             return Err(invalid("path", format!("{path:?} is not a path"), hint));
@@ -347,7 +347,7 @@ fn values(
     texts: &std::collections::BTreeMap<String, String>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidSetting> {
     let read = |(name, text): (&String, &String)| {
-        short(key, text)?;
+        check_length(key, text)?;
         let hint = "a header value must be one line of visible characters";
         let value = HeaderValue::from_str(text).map_err(|_| {
             invalid(key, format!("the value of {name} has a line break or a control character"), hint)
@@ -384,7 +384,7 @@ fn answer(text: &RuleText) -> Result<Option<LocalReply>, InvalidSetting> {
             Err(invalid("block", format!("{code} is not an error status"), "400 to 599, for example 403"))
         }
         (Some(code), None) => {
-            short("page", text.page.as_deref().unwrap_or_default())?;
+            check_length("page", text.page.as_deref().unwrap_or_default())?;
             Ok(Some(LocalReply::Block(known("block", code)?, text.page.clone())))
         }
         (None, Some(to)) => {

@@ -29,22 +29,22 @@ pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
 
 /// Redacts the values of members with these `names` in a text of one or several JSON values. The text may be truncated.
 pub(super) fn json(text: &str, names: &[String]) -> String {
-    let octets = text.as_bytes();
+    let bytes = text.as_bytes();
     let mut without = String::with_capacity(text.len());
     let (mut done, mut at) = (0, 0);
-    while let Some(quote) = octets[at..].iter().position(|octet| *octet == b'"') {
+    while let Some(quote) = bytes[at..].iter().position(|byte| *byte == b'"') {
         let start = at + quote;
-        at = string_end(octets, start);
-        let colon = skip_whitespace(octets, at);
-        if octets.get(colon) != Some(&b':') {
+        at = string_end(bytes, start);
+        let colon = skip_whitespace(bytes, at);
+        if bytes.get(colon) != Some(&b':') {
             continue;
         }
         let is_hidden =
             serde_json::from_str(&text[start..at]).is_ok_and(|name: String| is_one_of(names, &name));
         if is_hidden {
-            let value = skip_whitespace(octets, colon + 1);
+            let value = skip_whitespace(bytes, colon + 1);
             without.push_str(&text[done..value]);
-            at = value_end(octets, value);
+            at = value_end(bytes, value);
             without.push_str(&format!("\"{REDACTED}\""));
             done = at;
         }
@@ -53,29 +53,29 @@ pub(super) fn json(text: &str, names: &[String]) -> String {
     without
 }
 
-fn skip_whitespace(octets: &[u8], from: usize) -> usize {
-    let space = octets[from..].iter().take_while(|octet| b" \t\r\n".contains(octet)).count();
+fn skip_whitespace(bytes: &[u8], from: usize) -> usize {
+    let space = bytes[from..].iter().take_while(|byte| b" \t\r\n".contains(byte)).count();
     from + space
 }
 
 /// Returns the position after the closing quote, or the end of the text.
-fn string_end(octets: &[u8], start: usize) -> usize {
+fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while let Some(octet) = octets.get(at) {
-        match octet {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
             b'\\' => at += 2,
             b'"' => return at + 1,
             _ => at += 1,
         }
     }
-    octets.len()
+    bytes.len()
 }
 
-fn value_end(octets: &[u8], start: usize) -> usize {
+fn value_end(bytes: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0_usize);
-    while let Some(octet) = octets.get(at) {
-        match octet {
-            b'"' => at = string_end(octets, at),
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => at = string_end(bytes, at),
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
             b'}' | b']' if depth == 0 => return at,
             b'}' | b']' => (at, depth) = (at + 1, depth - 1),
@@ -89,7 +89,7 @@ fn value_end(octets: &[u8], start: usize) -> usize {
             return at;
         }
     }
-    octets.len()
+    bytes.len()
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(super) struct Exchange {
     pub(super) url: String,
     pub(super) version: Version,
     pub(super) request: HeaderMap,
-    pub(super) asked: CapturedBody,
+    pub(super) request_body: CapturedBody,
     pub(super) status: Option<StatusCode>,
     pub(super) response: HeaderMap,
     pub(super) answered: CapturedBody,
@@ -244,23 +244,23 @@ impl HarFolder {
             match name.as_str() {
                 "cookie" | "set-cookie" => {
                     let first = if name == "cookie" { usize::MAX } else { 1 };
-                    for pair in value.split(|octet| *octet == b';').take(first) {
-                        let value = pair.iter().position(|octet| *octet == b'=').map(|at| &pair[at + 1..]);
-                        needles.own(value.unwrap_or_default().trim_ascii());
+                    for pair in value.split(|byte| *byte == b';').take(first) {
+                        let value = pair.iter().position(|byte| *byte == b'=').map(|at| &pair[at + 1..]);
+                        needles.add_value(value.unwrap_or_default().trim_ascii());
                     }
                 }
                 _ => {
-                    needles.own(value);
+                    needles.add_value(value);
                     // The part after the scheme of an Authorization value.
-                    let space = value.iter().position(|octet| *octet == b' ').unwrap_or(value.len());
+                    let space = value.iter().position(|byte| *byte == b' ').unwrap_or(value.len());
                     let (scheme, said) = (&value[..space], value[space..].trim_ascii());
-                    needles.own(said);
+                    needles.add_value(said);
                     if scheme.eq_ignore_ascii_case(b"basic")
                         && let Ok(pair) = PADDED_OR_NOT.decode(said).map(Zeroizing::new)
                     {
-                        let colon = pair.iter().position(|octet| *octet == b':');
-                        needles.own(colon.map_or(&[], |at| &pair[at + 1..]));
-                        needles.own(&pair);
+                        let colon = pair.iter().position(|byte| *byte == b':');
+                        needles.add_value(colon.map_or(&[], |at| &pair[at + 1..]));
+                        needles.add_value(&pair);
                     }
                 }
             }
@@ -270,7 +270,7 @@ impl HarFolder {
         let shown = fields::pairs(query, &self.options.redact_query);
         for ((_, value), (_, shown)) in fields::pairs(query, &[]).into_iter().zip(shown) {
             if value != shown {
-                needles.own(value.unwrap_or_default().as_bytes());
+                needles.add_value(value.unwrap_or_default().as_bytes());
             }
         }
         needles
@@ -284,11 +284,11 @@ impl HarFolder {
             method: &exchange.method,
             url: &url,
             version: &version,
-            octets: exchange.asked.octets,
+            octets: exchange.request_body.octets,
         };
         let mut request = part.json(&self.headers(&exchange.request, &mut needles), &query);
-        if exchange.asked.octets > 0 {
-            let mut post = self.body(&exchange.asked, &exchange.request, &mut needles);
+        if exchange.request_body.octets > 0 {
+            let mut post = self.body(&exchange.request_body, &exchange.request, &mut needles);
             post["params"] = json!([]);
             request["postData"] = post;
         }
@@ -340,7 +340,7 @@ impl HarFolder {
 
 /// Returns a line of text with secrets redacted.
 fn searched(text: &[u8], needles: &mut RedactionTexts) -> String {
-    match needles.taken_out(text, false) {
+    match needles.redacted(text, false) {
         Ok(without) => String::from_utf8_lossy(&without).into_owned(),
         Err(TooLong) => REDACTED.to_owned(),
     }
@@ -403,7 +403,7 @@ mod tests {
             url: url.to_owned(),
             version: Version::HTTP_11,
             request: HeaderMap::new(),
-            asked: CapturedBody::default(),
+            request_body: CapturedBody::default(),
             status: Some(StatusCode::OK),
             response: HeaderMap::new(),
             answered: CapturedBody::default(),
@@ -469,7 +469,7 @@ mod tests {
         hostile.request.insert("cookie", format!("a={secret}").parse().unwrap());
         hostile.response.insert("x-echo", "seen".parse().unwrap());
         let text = format!("{}.{secret}", "a".repeat(56 << 10)).into_bytes();
-        hostile.asked = CapturedBody { octets: text.len() as u64, text: text.clone() };
+        hostile.request_body = CapturedBody { octets: text.len() as u64, text: text.clone() };
         hostile.answered = CapturedBody { octets: text.len() as u64, text };
         let entry = har.entry(&hostile);
         for body in [&entry["request"]["postData"], &entry["response"]["content"]] {

@@ -304,7 +304,7 @@ impl Injection {
     }
 
     /// Returns whether the credential is omitted from a request, because the request's URL already has a signature.
-    pub(super) fn leaves_out(&self, uri: &Uri) -> bool {
+    pub(super) fn omits(&self, uri: &Uri) -> bool {
         self.signs() && is_presigned(uri)
     }
 
@@ -331,12 +331,12 @@ impl Injection {
     }
 
     /// Records whether the last read failed. Returns true if the previous read had the other result.
-    pub(super) fn is_news(&self, is_missing: bool) -> bool {
+    pub(super) fn record_missing(&self, is_missing: bool) -> bool {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
 
     /// Returns the credential's name for logs, never its value.
-    pub(super) fn called(&self) -> String {
+    pub(super) fn log_name(&self) -> String {
         match &self.source {
             Source::Store { path, .. } => path.clone(),
             Source::File { path, .. } => path.display().to_string(),
@@ -366,7 +366,7 @@ impl Injection {
             self.warn_of_length();
         }
         let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value)).map_err(|_| {
-            SecretUnavailable::Unusable(format!("{} cannot be sent in a header", self.called()))
+            SecretUnavailable::Unusable(format!("{} cannot be sent in a header", self.log_name()))
         })?;
         // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
@@ -416,7 +416,7 @@ impl Injection {
             (None, Some(password)) => Ok((first, password.expose())),
             // A user name contains no colon, but a password may (RFC 7617 section 2).
             (None, None) => first.split_once(':').ok_or_else(|| {
-                SecretUnavailable::Unusable(format!("{} is not user:password", self.called()))
+                SecretUnavailable::Unusable(format!("{} is not user:password", self.log_name()))
             }),
         }
     }
@@ -424,7 +424,7 @@ impl Injection {
     /// Returns the first value of the credential, which must not be empty.
     fn first<'a>(&self, texts: &'a [Secret]) -> Result<&'a str, SecretUnavailable> {
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
-        first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))
+        first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.log_name())))
     }
 
     /// Reads the credential from its source.
@@ -464,7 +464,7 @@ impl Injection {
             return Ok(token);
         }
         let made_at = Timestamp::from_second(now().0).unwrap_or_default();
-        let token = google::Token::make(file, digest, (&self.token_scope, &self.called()), made_at)?;
+        let token = google::Token::make(file, digest, (&self.token_scope, &self.log_name()), made_at)?;
         let fetched = token.fetched();
         *current = Some(token);
         Ok(fetched)
@@ -472,7 +472,7 @@ impl Injection {
 
     /// Signs a request with the access key in `texts`. Returns the texts to redact.
     fn sign(&self, request: Signable<'_>, texts: &[Secret]) -> Result<Vec<Zeroizing<Vec<u8>>>, NotInjected> {
-        let key = AccessKey::read(texts, &self.called())?;
+        let key = AccessKey::read(texts, &self.log_name())?;
         let host = request.host.to_str().unwrap_or_default();
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let scope = self.signature_scope.clone().or_else(|| Scope::of_host(name)).ok_or_else(|| {
@@ -487,7 +487,7 @@ impl Injection {
     fn warn_of_length(&self) {
         if !self.may_echo {
             tracing::warn!(
-                credential = self.called(),
+                credential = self.log_name(),
                 "the credential has fewer than {EXACT_BYTES} bytes, so unrelated texts in responses may be masked: use a longer \
                  credential"
             );
@@ -497,22 +497,20 @@ impl Injection {
     /// Returns the value of the header field, the texts to redact in responses, and whether the secret has fewer than
     /// [`EXACT_BYTES`] bytes, so that unrelated texts may be masked.
     fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
-        let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
+        let bytes = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = self.first(texts)?;
         let (value, secret, password) = match self.form {
             // Requests with `sigv4` are signed instead.
-            Form::Bearer | Form::Google | Form::SigV4 => {
-                (octets(&["Bearer ", first]), octets(&[first]), first)
-            }
-            Form::Header => (octets(&[&self.prefix, first]), octets(&[first]), first),
+            Form::Bearer | Form::Google | Form::SigV4 => (bytes(&["Bearer ", first]), bytes(&[first]), first),
+            Form::Header => (bytes(&[&self.prefix, first]), bytes(&[first]), first),
             // `postgresql` is not written to headers.
             Form::Basic | Form::Postgresql => {
                 let (user, password) = self.pair(texts)?;
-                let coded = Zeroizing::new(STANDARD.encode(octets(&[user, ":", password])));
-                (octets(&["Basic ", &coded]), octets(&[&coded]), password)
+                let coded = Zeroizing::new(STANDARD.encode(bytes(&[user, ":", password])));
+                (bytes(&["Basic ", &coded]), bytes(&[&coded]), password)
             }
         };
-        let mut needles = vec![secret, octets(&[password]), escaped(password)];
+        let mut needles = vec![secret, bytes(&[password]), escaped(password)];
         needles.retain(|needle| needle.len() >= NEEDLE_BYTES_MIN);
         // Longer texts first, because they may contain shorter ones.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
@@ -688,7 +686,7 @@ impl Injected {
 
     /// Returns the name of the credential in logs, never its value.
     pub(crate) fn name(&self) -> Arc<str> {
-        self.injection.called().into()
+        self.injection.log_name().into()
     }
 
     /// Returns the name of the injected version for logs.
@@ -809,8 +807,14 @@ mod tests {
         let refused = put(&bearer, &mut headers).await.err().unwrap();
         assert!(refused.contains("chmod 600") && headers.is_empty(), "{refused}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!bearer.is_news(false) && bearer.is_news(true) && !bearer.is_news(true), "said once");
-        assert!(bearer.is_news(false) && bearer.is_news(true), "and again once it could be had");
+        assert!(
+            !bearer.record_missing(false) && bearer.record_missing(true) && !bearer.record_missing(true),
+            "said once"
+        );
+        assert!(
+            bearer.record_missing(false) && bearer.record_missing(true),
+            "and again once it could be had"
+        );
         for (text, wanted) in [
             (of(Form::Bearer, None), "Bearer me:pa ss:word"),
             (of(Form::Basic, None), "Basic bWU6cGEgc3M6d29yZA=="),
@@ -826,12 +830,12 @@ mod tests {
             assert_eq!(all, [&HeaderValue::from_str(wanted).unwrap()]);
             assert!(!format!("{headers:?}{injection:?}").contains("word"), "{headers:?}");
             let echo = format!("a {wanted} b {wanted} stays");
-            let echo = injected.spellings().taken_out(echo.as_bytes()).unwrap().unwrap();
+            let echo = injected.spellings().redacted(echo.as_bytes()).unwrap().unwrap();
             let echo = String::from_utf8(echo.to_vec()).unwrap();
             assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
             if is_basic {
                 // The password is also masked without the user name, although it contains a colon.
-                let echo = injected.spellings().taken_out(b"it is pa ss:word.").unwrap().unwrap();
+                let echo = injected.spellings().redacted(b"it is pa ss:word.").unwrap().unwrap();
                 assert_eq!(String::from_utf8_lossy(&echo), "it is [redacted].");
             }
         }

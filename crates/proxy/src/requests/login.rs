@@ -13,7 +13,7 @@ use crate::policy::Grantee;
 
 /// A database, and the connection to its server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DatabasePlace<'a> {
+pub(crate) struct DatabaseEndpoint<'a> {
     pub(crate) host: &'a HostOrIp,
     pub(crate) port: u16,
     pub(crate) database: &'a str,
@@ -44,7 +44,7 @@ impl RequestRules {
     /// contains the credentials that the server has rejected for the same session.
     pub(crate) async fn login(
         &self,
-        place: DatabasePlace<'_>,
+        place: DatabaseEndpoint<'_>,
         grantee: &Grantee,
         (sources, tried): (CredentialSources<'_>, &[Injected]),
         metrics: &RequestMetrics,
@@ -60,14 +60,14 @@ impl RequestRules {
         }
         match injection.login(grantee, sources, tried).await {
             Ok((user, password, injected)) => {
-                injection.is_news(false);
+                injection.record_missing(false);
                 metrics.injected("done");
                 Ok(Login { user, password, injected })
             }
             Err(error) => {
                 metrics.injected("failed");
-                injection.is_news(true);
-                let credential = injection.called();
+                injection.record_missing(true);
+                let credential = injection.log_name();
                 tracing::warn!(rule = %rule.name, credential, %error, "rejecting a session: its credential is unavailable");
                 Err(error.into())
             }
@@ -83,7 +83,7 @@ impl RequestRules {
         grantee: &Grantee,
     ) -> Option<(Arc<str>, String)> {
         let (rule, injection) = self.session_rule(host, port, database, grantee)?;
-        Some((Arc::clone(&rule.name), injection.called()))
+        Some((Arc::clone(&rule.name), injection.log_name()))
     }
 
     fn session_rule(
@@ -123,7 +123,7 @@ mod tests {
         is_trusted: bool,
     ) -> Result<String, String> {
         let host = HostOrIp::parse("db.example").unwrap();
-        let place = DatabasePlace { host: &host, port, database, is_trusted };
+        let place = DatabaseEndpoint { host: &host, port, database, is_trusted };
         let (grantee, sources) = (Grantee::default(), CredentialSources::default());
         let login = rules.login(place, &grantee, (sources, &[]), &RequestMetrics::default()).await;
         let named = |login: Login| format!("{} {}", login.user.expose(), login.password.expose());

@@ -53,6 +53,6 @@ pub(crate) use audit::{AuditEvent, AuditLog, AuditWriteError};
 pub(crate) use inject::{CredentialSources, Injected};
 pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{ReopenSignals, RequestLog};
-pub(crate) use login::{DatabasePlace, Login, NoLogin};
+pub(crate) use login::{DatabaseEndpoint, Login, NoLogin};
 pub(crate) use response_filter::{ResponseFilter, SearchedValues, UnsearchableBody, make_searchable};
 pub(crate) use scrubbed_stream::ScrubbedStream;

@@ -65,7 +65,7 @@ impl RedactionTexts {
     }
 
     /// Adds a value from client or server, to redact it wherever it appears: as written, and percent-decoded.
-    pub(super) fn own(&mut self, text: &[u8]) {
+    pub(super) fn add_value(&mut self, text: &[u8]) {
         self.add_plain(text);
         if text.contains(&b'%') {
             self.add_plain(&Zeroizing::new(percent_decode(text).collect::<Vec<u8>>()));
@@ -98,7 +98,7 @@ impl RedactionTexts {
     ///
     /// # Errors
     /// [`TooLong`], from then on for all texts.
-    pub(super) fn taken_out(&mut self, text: &[u8], is_cut: bool) -> Result<Vec<u8>, TooLong> {
+    pub(super) fn redacted(&mut self, text: &[u8], is_cut: bool) -> Result<Vec<u8>, TooLong> {
         let mut met = Vec::new();
         let mut search = Search { text, is_cut, steps: &mut self.steps, at: Vec::new(), next: Vec::new() };
         for needle in &self.all {
@@ -160,7 +160,7 @@ impl Search<'_> {
         let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
         // All encodings of a character start with one of these bytes.
         let begins =
-            |octet: &u8| *octet == lower || *octet == upper || matches!(octet, b'%' | b'\\' | b'&' | b'+');
+            |byte: &u8| *byte == lower || *byte == upper || matches!(byte, b'%' | b'\\' | b'&' | b'+');
         loop {
             // Beyond the limit, no text counts as free of secrets.
             if *self.steps > STEPS_MAX {
@@ -310,7 +310,7 @@ fn match_json_escape(
 
 /// Returns the number of backslashes at the start of `rest`.
 fn backslashes(rest: &[u8]) -> usize {
-    rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count()
+    rest.iter().take(BACKSLASHES_MAX).take_while(|byte| **byte == b'\\').count()
 }
 
 /// Returns the value and the end of `u002f` or `x2f` at `at`.
@@ -331,7 +331,7 @@ fn match_html_escape(rest: &[u8], character: Option<char>, is_exact: bool) -> Op
 /// Returns the character and the end of a reference in HTML.
 fn reference(rest: &[u8]) -> Option<(u32, usize)> {
     const LONGEST: usize = 10;
-    let end = rest.iter().take(LONGEST).position(|octet| *octet == b';')?;
+    let end = rest.iter().take(LONGEST).position(|byte| *byte == b';')?;
     let meant = match &rest[1..end] {
         b"amp" => u32::from(b'&'),
         b"lt" => u32::from(b'<'),
@@ -347,7 +347,7 @@ fn reference(rest: &[u8]) -> Option<(u32, usize)> {
 
 /// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may represent. The sequence
 /// must be complete. The search then compares only texts that begin with one of these bytes.
-pub(super) fn meant_by(rest: &[u8], with: &mut dyn FnMut(u8)) {
+pub(super) fn for_each_escaped_byte(rest: &[u8], with: &mut dyn FnMut(u8)) {
     match rest.first() {
         Some(b'%') => {
             for value in rest[1..].chunks_exact(2).map_while(parse_hex) {
@@ -383,14 +383,14 @@ fn first_of(code: u32, with: &mut dyn FnMut(u8)) {
     }
 }
 
-fn is_same(said: u32, wanted: char, is_exact: bool) -> bool {
-    char::from_u32(said).is_some_and(|said| said == wanted || !is_exact && said.eq_ignore_ascii_case(&wanted))
+fn is_same(actual: u32, wanted: char, is_exact: bool) -> bool {
+    char::from_u32(actual)
+        .is_some_and(|actual| actual == wanted || !is_exact && actual.eq_ignore_ascii_case(&wanted))
 }
 
 fn parse_hex(digits: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(digits)
-        .ok()
-        .filter(|text| text.bytes().all(|octet| octet.is_ascii_hexdigit()))?;
+    let text =
+        std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u32::from_str_radix(text, 16).ok()
 }
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     fn without(needles: &RedactionTexts, text: &str, is_cut: bool) -> String {
-        String::from_utf8(needles.clone().taken_out(text.as_bytes(), is_cut).unwrap()).unwrap()
+        String::from_utf8(needles.clone().redacted(text.as_bytes(), is_cut).unwrap()).unwrap()
     }
 
     #[test]
@@ -469,36 +469,36 @@ mod tests {
     fn repetitive_text_exceeds_the_step_limit_and_is_rejected() {
         // Every position of a repetitive text matches up to the last character.
         let mut needles = RedactionTexts::default();
-        needles.own(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
+        needles.add_value(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
         let text = [vec![b'a'; 56 << 10], b".".to_vec()].concat();
-        assert_eq!(needles.taken_out(&text, false), Err(TooLong));
+        assert_eq!(needles.redacted(&text, false), Err(TooLong));
         assert!(
             needles.has_exceeded_limit() && needles.steps <= STEPS_MAX + PLACES_MAX as u64,
             "{}",
             needles.steps
         );
-        assert_eq!(needles.taken_out(b"nothing of it", false), Err(TooLong), "for the whole exchange");
+        assert_eq!(needles.redacted(b"nothing of it", false), Err(TooLong), "for the whole exchange");
         // A text with thousands of interpretations.
         let mut needles = RedactionTexts::default();
-        needles.own(&[vec![b'\\'; 1_000], b"secret".to_vec()].concat());
+        needles.add_value(&[vec![b'\\'; 1_000], b"secret".to_vec()].concat());
         let text = [b"it is ".to_vec(), vec![b'\\'; 60 << 10], b"secret".to_vec()].concat();
-        assert_eq!(needles.taken_out(&text, false).unwrap(), b"it is [redacted]");
+        assert_eq!(needles.redacted(&text, false).unwrap(), b"it is [redacted]");
         assert!(needles.steps < 1_000, "{}", needles.steps);
         // Other texts are searched completely.
         let mut needles = RedactionTexts::default();
         needles.inject(b"hunter2-hunter3");
         let text = [b"%2Fh".repeat(16 << 10), b"hunter2-hunter3".to_vec()].concat();
-        assert!(needles.taken_out(&text, false).unwrap().ends_with(b"%2Fh[redacted]"));
+        assert!(needles.redacted(&text, false).unwrap().ends_with(b"%2Fh[redacted]"));
         assert!(needles.steps < STEPS_MAX / 16, "{}", needles.steps);
     }
 
     #[test]
     fn needles_are_limited_in_number_and_hidden_in_debug_output() {
         let mut needles = RedactionTexts::default();
-        needles.own(b"short");
+        needles.add_value(b"short");
         assert!(needles.is_empty());
         for number in 0..1_000 {
-            needles.own(format!("cookie-{number:04}").as_bytes());
+            needles.add_value(format!("cookie-{number:04}").as_bytes());
         }
         assert!(needles.too_many && needles.all.len() == NEEDLES_MAX);
         assert!(!format!("{needles:?}").contains("cookie"));

@@ -57,7 +57,7 @@ impl Recorder {
             url,
             version: request.version(),
             request: request.headers().clone(),
-            asked: CapturedBody::default(),
+            request_body: CapturedBody::default(),
             status: None,
             response: HeaderMap::new(),
             answered: CapturedBody::default(),
@@ -95,7 +95,7 @@ impl Recording for HarRecording {
     ) {
         let Self { mut exchange, slot, recorder } = *self;
         (exchange.wait_ms, exchange.receive_ms) = (timings.wait_ms, timings.receive_ms);
-        (exchange.asked, exchange.answered) = (request, answer);
+        (exchange.request_body, exchange.answered) = (request, answer);
         exchange.rules = rules.to_vec();
         recorder.metrics.recorded.inc();
         recorder.spool.put(Recorded::new(exchange, slot));

@@ -132,10 +132,10 @@ impl ResponseFilter {
         for spellings in &self.values {
             let mut named: Vec<HeaderName> = Vec::new();
             for (name, value) in headers.iter_mut() {
-                if !matches!(spellings.taken_out(name.as_str().as_bytes()), Ok(None)) {
+                if !matches!(spellings.redacted(name.as_str().as_bytes()), Ok(None)) {
                     named.push(name.clone());
                 }
-                let Some(text) = spellings.taken_out(value.as_bytes()).transpose() else { continue };
+                let Some(text) = spellings.redacted(value.as_bytes()).transpose() else { continue };
                 self.in_headers += 1;
                 let text = text.ok().and_then(|text| HeaderValue::from_bytes(&text).ok());
                 *value = text.unwrap_or(HeaderValue::from_static(super::needles::REDACTED));

@@ -170,7 +170,7 @@ impl Scrubber {
     ///
     /// # Errors
     /// [`TooMuch`]
-    pub(super) fn alone(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
+    pub(super) fn mask_separately(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
         let mut other = Self::new(self.values.clone());
         let clean = other.finish(data);
         self.found += other.found;

@@ -177,7 +177,7 @@ impl WebSocketFrames {
         }
         let length = match more {
             0 => u64::from(second & 0x7f),
-            _ => self.begun[2..2 + more].iter().fold(0, |length, octet| length << 8 | u64::from(*octet)),
+            _ => self.begun[2..2 + more].iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
         };
         if opcode < 8 {
             self.order.push_back(Piece::Whole(self.begun.split().freeze()));
@@ -200,7 +200,7 @@ impl WebSocketFrames {
         self.begun.extend_from_slice(&data.split_to(missing));
         if self.begun.len() == whole {
             let frame = self.begun.split().freeze();
-            let payload = scrubber.alone(frame.slice(2..))?;
+            let payload = scrubber.mask_separately(frame.slice(2..))?;
             self.order.push_back(Piece::Whole(frame.slice(..2)));
             self.order.push_back(Piece::Whole(payload));
         }
@@ -211,7 +211,7 @@ impl WebSocketFrames {
     fn forward(&mut self, ready: &mut VecDeque<Bytes>) {
         while let Some(piece) = self.order.front_mut() {
             match piece {
-                Piece::Whole(octets) => ready.push_back(std::mem::take(octets)),
+                Piece::Whole(bytes) => ready.push_back(std::mem::take(bytes)),
                 Piece::Payload(0) => {}
                 Piece::Payload(length) => {
                     let most = usize::try_from(*length).unwrap_or(usize::MAX).min(self.clean.len());
@@ -274,8 +274,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for ScrubbedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, octets)
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

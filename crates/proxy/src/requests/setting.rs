@@ -7,7 +7,7 @@ use crate::url_path::plain_path;
 
 /// Header fields for framing, connection or routing. Rules must not set them, because two servers could then interpret the same
 /// bytes differently (request smuggling).
-const NOT_OURS: [&str; 14] = [
+const RESERVED_FIELDS: [&str; 14] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -40,7 +40,7 @@ pub(super) fn header_name(key: &'static str, text: &str) -> Result<HeaderName, I
     let hint = "a header name such as X-Team";
     let name: HeaderName =
         text.parse().map_err(|_| invalid(key, format!("{text:?} is not a header name"), hint))?;
-    if NOT_OURS.contains(&name.as_str()) {
+    if RESERVED_FIELDS.contains(&name.as_str()) {
         let hint = "the header belongs to the connection, or sets the length or the host of a message (use rewrite.host for the host)";
         return Err(invalid(key, format!("rules cannot change {name}"), hint));
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::needles::{
-    EXACT_BYTES, NEEDLE_BYTES_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex,
-    spelled,
+    EXACT_BYTES, NEEDLE_BYTES_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of,
+    for_each_escaped_byte, of_hex, spelled,
 };
 
 /// Maximum texts of one value. Each text has one bit in a 64-bit mask.
@@ -78,7 +78,7 @@ impl SearchBudget {
 pub struct TooMuch;
 
 /// Result of a search at one position.
-enum Met {
+enum Match {
     No,
     /// The value matches; the number is the end of the match in the text.
     Until(usize),
@@ -102,7 +102,7 @@ impl ValueEncodings {
             }
             add_base64_forms(text, &mut |coded| put(coded, true));
             // UTF-16: without the last zero byte, the text matches both byte orders.
-            let mut wide = Zeroizing::new(text.iter().flat_map(|octet| [*octet, 0]).collect::<Vec<u8>>());
+            let mut wide = Zeroizing::new(text.iter().flat_map(|byte| [*byte, 0]).collect::<Vec<u8>>());
             wide.pop();
             put(&wide, false);
         }
@@ -119,13 +119,13 @@ impl ValueEncodings {
         begin(&mut self.first, text[0], bit);
         [text[0].to_ascii_lowercase(), text[0].to_ascii_uppercase()]
             .iter()
-            .for_each(|octet| self.plain[usize::from(*octet)] |= bit);
+            .for_each(|byte| self.plain[usize::from(*byte)] |= bit);
         match length {
             1 => begin(&mut self.second, text[1], bit),
             _ => self.second[usize::from(text[1])] |= bit,
         }
         if has_breaks {
-            b"\r\n".iter().for_each(|octet| self.second[usize::from(*octet)] |= bit);
+            b"\r\n".iter().for_each(|byte| self.second[usize::from(*byte)] |= bit);
         }
         self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
     }
@@ -159,12 +159,12 @@ impl ValueEncodings {
                 let one = &self.all[mask.trailing_zeros() as usize];
                 mask &= mask - 1;
                 let until = match one.met(text, at, steps, &mut places)? {
-                    Met::No => continue,
-                    Met::Until(until) => until,
+                    Match::No => continue,
+                    Match::Until(until) => until,
                     // A part of the value at the end, as in a truncated text.
-                    Met::Open(octets) if is_whole && octets < NEEDLE_BYTES_MIN => continue,
-                    Met::Open(_) if is_whole => text.len(),
-                    Met::Open(_) => return Ok(at),
+                    Match::Open(octets) if is_whole && octets < NEEDLE_BYTES_MIN => continue,
+                    Match::Open(_) if is_whole => text.len(),
+                    Match::Open(_) => return Ok(at),
                 };
                 end = end.max(Some(until));
             }
@@ -181,7 +181,7 @@ impl ValueEncodings {
             return u64::MAX;
         }
         let mut mask = self.plain[usize::from(rest[0])];
-        meant_by(rest, &mut |octet| mask |= self.plain[usize::from(octet)]);
+        for_each_escaped_byte(rest, &mut |byte| mask |= self.plain[usize::from(byte)]);
         mask
     }
 
@@ -189,7 +189,7 @@ impl ValueEncodings {
     ///
     /// # Errors
     /// [`TooMuch`]
-    pub(super) fn taken_out(&self, text: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, TooMuch> {
+    pub(super) fn redacted(&self, text: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, TooMuch> {
         let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         steps.earn(text.len());
         self.search(text, true, &mut steps, &mut found)?;
@@ -210,16 +210,16 @@ impl ValueEncodings {
     }
 }
 
-/// Marks each byte that may begin an encoding of `octet` in the table.
-fn begin(table: &mut [u64; 256], octet: u8, bit: u64) {
-    let plus = if octet == b' ' { b'+' } else { octet };
-    for begins in [octet.to_ascii_lowercase(), octet.to_ascii_uppercase(), plus, b'%', b'\\', b'&'] {
+/// Marks each byte that may begin an encoding of `byte` in the table.
+fn begin(table: &mut [u64; 256], byte: u8, bit: u64) {
+    let plus = if byte == b' ' { b'+' } else { byte };
+    for begins in [byte.to_ascii_lowercase(), byte.to_ascii_uppercase(), plus, b'%', b'\\', b'&'] {
         table[usize::from(begins)] |= bit;
     }
 }
 
-fn is_escape(octet: u8) -> bool {
-    matches!(octet, b'%' | b'\\' | b'&')
+fn is_escape(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&')
 }
 
 /// Positions of one search, one for each interpretation of the text.
@@ -237,7 +237,7 @@ impl Text {
         start: usize,
         steps: &mut SearchBudget,
         places: &mut Places,
-    ) -> Result<Met, TooMuch> {
+    ) -> Result<Match, TooMuch> {
         places.now.clear();
         places.now.push(start);
         let (mut read, mut open) = (0, None);
@@ -256,7 +256,7 @@ impl Text {
                 }
             }
             if places.next.is_empty() {
-                return Ok(open.map_or(Met::No, Met::Open));
+                return Ok(open.map_or(Match::No, Match::Open));
             }
             places.next.sort_unstable();
             places.next.dedup();
@@ -266,7 +266,7 @@ impl Text {
             std::mem::swap(&mut places.now, &mut places.next);
             read += length;
         }
-        Ok(places.now.last().map_or(Met::No, |end| Met::Until(*end)))
+        Ok(places.now.last().map_or(Match::No, |end| Match::Until(*end)))
     }
 }
 
@@ -281,13 +281,13 @@ fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
     let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_BYTES_MAX && rest.iter().all(of);
     match rest.first() {
         None => true,
-        Some(b'%') => is_all(|octet| octet.is_ascii_hexdigit() || *octet == b'%'),
+        Some(b'%') => is_all(|byte| byte.is_ascii_hexdigit() || *byte == b'%'),
         Some(b'\\') => {
-            is_all(|octet| octet.is_ascii_hexdigit() || matches!(octet, b'\\' | b'u' | b'U' | b'x' | b'X'))
+            is_all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'\\' | b'u' | b'U' | b'x' | b'X'))
         }
         Some(b'&') => {
             rest.len() < REFERENCE_BYTES_MAX
-                && rest[1..].iter().all(|octet| octet.is_ascii_alphanumeric() || *octet == b'#')
+                && rest[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'#')
         }
         Some(b'\r') => rest.len() == 1,
         Some(_) => rest.len() < octets.len() && octets.starts_with(rest),
@@ -387,7 +387,7 @@ mod tests {
         let spellings = spellings(secret);
         let json = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
         let html = secret.chars().map(|one| format!("&#x{:x};", u32::from(one))).collect::<String>();
-        let url = secret.bytes().map(|octet| format!("%{octet:02x}")).collect::<String>();
+        let url = secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
         let (nested, again) = (json.replace('\\', "\\\\"), url.replace('%', "%25"));
         for spelled in [secret, &json, &nested, &html, &url, &again] {
             let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_BYTES_MAX));

@@ -41,12 +41,12 @@ async fn valid_password_or_token_is_required() {
     let header = |value: &str| format!("Proxy-Authorization: {value}\r\n");
     let right = [header(BASIC), header("basic  YWxpY2U6c2VjcmV0"), header("Bearer token-of-bob")];
     for credential in right {
-        let (said, stream) = connect(&world, &target, &credential).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{credential}: {said}");
+        let (response, stream) = connect(&world, &target, &credential).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{credential}: {response}");
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "who is let in is not asked again: {said}");
+        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "who is let in is not asked again: {response}");
     }
     let wrong = [
         String::new(),
@@ -58,18 +58,20 @@ async fn valid_password_or_token_is_required() {
         format!("{}{}", header(BASIC), header(BASIC)),
     ];
     for credential in wrong {
-        let (said, _) = connect(&world, &target, &credential).await;
-        assert!(said.starts_with("HTTP/1.1 407"), "{credential}: {said}");
+        let (response, _) = connect(&world, &target, &credential).await;
+        assert!(response.starts_with("HTTP/1.1 407"), "{credential}: {response}");
         assert!(
-            said.contains("proxy-authenticate: Basic realm=") && said.contains("proxy-authenticate: Bearer")
+            response.contains("proxy-authenticate: Basic realm=")
+                && response.contains("proxy-authenticate: Bearer")
         );
     }
     // Absolute-form requests require authentication too. The pages about the CA are public.
     let mut stream = world.tcp().await;
-    let said = ask(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 407"), "{said}");
-    let said = ask(&mut stream, "GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response =
+        ask(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 407"), "{response}");
+    let response = ask(&mut stream, "GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,30 +79,30 @@ async fn failed_authentication_is_limited_and_known_users_are_not() {
     let upstream = Upstream::start("localhost").await;
     let world = guarded(&upstream).await;
     let known = format!("Proxy-Authorization: {BASIC}\r\n");
-    let (said, _) = connect(&world, "localhost:1", &known).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    let mut told = Vec::new();
+    let (response, _) = connect(&world, "localhost:1", &known).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let mut responses = Vec::new();
     for guess in 0..60 {
         let guess = format!("Proxy-Authorization: Bearer guess-{guess}\r\n");
-        told.push(connect(&world, "localhost:1", &guess).await.0);
+        responses.push(connect(&world, "localhost:1", &guess).await.0);
     }
-    assert!(told[0].starts_with("HTTP/1.1 407"), "{}", told[0]);
-    assert!(told.iter().any(|said| said.starts_with("HTTP/1.1 429")), "{told:?}");
-    let (said, _) = connect(&world, "localhost:1", &known).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "the same address, and known: {said}");
+    assert!(responses[0].starts_with("HTTP/1.1 407"), "{}", responses[0]);
+    assert!(responses.iter().any(|response| response.starts_with("HTTP/1.1 429")), "{responses:?}");
+    let (response, _) = connect(&world, "localhost:1", &known).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "the same address, and known: {response}");
 }
 
 /// Sends `messages` one by one. Returns the responses, whose lengths are `answers`, and the stream.
 async fn socks(world: &World, messages: &[&[u8]], answers: &[usize]) -> (Vec<u8>, TcpStream) {
     let mut stream = world.tcp().await;
-    let mut said = Vec::new();
+    let mut response = Vec::new();
     for (message, answer) in messages.iter().zip(answers) {
         stream.write_all(message).await.unwrap();
-        let mut octets = vec![0; *answer];
-        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut octets)).await.unwrap().unwrap();
-        said.extend(octets);
+        let mut bytes = vec![0; *answer];
+        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        response.extend(bytes);
     }
-    (said, stream)
+    (response, stream)
 }
 
 fn to(kind: u8, address: &[u8], port: u16) -> Vec<u8> {
@@ -119,12 +121,12 @@ async fn socks5_accepts_names_and_addresses_and_rejects_other_requests() {
     .await;
     let port = upstream.address.port();
     for request in [to(3, b"\x09localhost", port), to(1, &[127, 0, 0, 1], port)] {
-        let (said, stream) = socks(&world, &[&[5, 2, 0, 2], &request], &[2, 10]).await;
-        assert_eq!(said, [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let (response, stream) = socks(&world, &[&[5, 2, 0, 2], &request], &[2, 10]).await;
+        assert_eq!(response, [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     assert_eq!(world.running.store().counts().minted, 1);
     let udp = [&[5, 3, 0, 1][..], &[127, 0, 0, 1], &[0, 80]].concat();
@@ -136,12 +138,12 @@ async fn socks5_accepts_names_and_addresses_and_rejects_other_requests() {
         (to(1, &[127, 0, 0, 1], 0), 8),
         (to(4, &[0; 16], 443), 0),
     ] {
-        let (said, _) = socks(&world, &[&[5, 1, 0], &request], &[2, 10]).await;
-        assert_eq!(said[3], reply, "{request:?}");
+        let (response, _) = socks(&world, &[&[5, 1, 0], &request], &[2, 10]).await;
+        assert_eq!(response[3], reply, "{request:?}");
     }
     // No common authentication method.
-    let (said, _) = socks(&world, &[&[5, 1, 1]], &[2]).await;
-    assert_eq!(said, [5, 0xff]);
+    let (response, _) = socks(&world, &[&[5, 1, 1]], &[2]).await;
+    assert_eq!(response, [5, 0xff]);
     let text = crate::requests::until(&log, |text| text.contains("bad.example:443")).await;
     let refused = text.lines().find(|line| line.contains("bad.example")).unwrap();
     assert!(refused.contains("\"method\":\"CONNECT\"") && refused.contains("\"status\":403"), "{refused}");
@@ -151,16 +153,16 @@ async fn socks5_accepts_names_and_addresses_and_rejects_other_requests() {
 async fn socks5_accepts_the_same_passwords() {
     let upstream = Upstream::start("localhost").await;
     let world = guarded(&upstream).await;
-    let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
-    assert_eq!(said, [5, 0xff], "who does not say is not let in");
-    let (said, mut stream) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06Secret"], &[2, 2]).await;
-    assert_eq!(said, [5, 2, 1, 1]);
+    let (response, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
+    assert_eq!(response, [5, 0xff], "who does not say is not let in");
+    let (response, mut stream) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06Secret"], &[2, 2]).await;
+    assert_eq!(response, [5, 2, 1, 1]);
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("it is closed");
     let request = to(3, b"\x09localhost", upstream.address.port());
-    let (said, _) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06secret", &request], &[2, 2, 10]).await;
-    assert_eq!(said[..4], [5, 2, 1, 0]);
-    assert_eq!(said[5], 0);
+    let (response, _) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06secret", &request], &[2, 2, 10]).await;
+    assert_eq!(response[..4], [5, 2, 1, 0]);
+    assert_eq!(response[5], 0);
 }
 
 /// Most clients support only passwords. They send the token as the password and its name as the user, with SOCKS5 or Basic.
@@ -173,12 +175,12 @@ async fn token_is_accepted_as_the_password_of_its_name() {
             vec![Token { name: "bob".into(), digest: digest.as_ref().try_into().unwrap() }];
     })
     .await;
-    let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
-    assert_eq!(said, [5, 0xff], "who does not say is not let in");
-    let (said, _) = socks(&world, &[&[5, 1, 2], b"\x01\x03bob\x05token"], &[2, 2]).await;
-    assert_eq!(said, [5, 2, 1, 0]);
+    let (response, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
+    assert_eq!(response, [5, 0xff], "who does not say is not let in");
+    let (response, _) = socks(&world, &[&[5, 1, 2], b"\x01\x03bob\x05token"], &[2, 2]).await;
+    assert_eq!(response, [5, 2, 1, 0]);
     for wrong in [&b"\x01\x03eve\x05token"[..], b"\x01\x03bob\x05other"] {
-        let (said, _) = socks(&world, &[&[5, 1, 2], wrong], &[2, 2]).await;
-        assert_eq!(said, [5, 2, 1, 1]);
+        let (response, _) = socks(&world, &[&[5, 1, 2], wrong], &[2, 2]).await;
+        assert_eq!(response, [5, 2, 1, 1]);
     }
 }

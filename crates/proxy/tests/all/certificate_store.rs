@@ -23,7 +23,7 @@ fn id(name: &str) -> LeafId {
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyRecipients::Nobody,
+        key_recipients: KeyRecipients::Nobody,
     }
 }
 
@@ -90,7 +90,7 @@ async fn each_leaf_id_field_selects_a_separate_leaf() {
         LeafId { keys: LeafKeySharing::ByHost, ..plain.clone() },
         LeafId { keys: LeafKeySharing::ByUser, user: Some("alice".into()), ..plain.clone() },
         LeafId { keys: LeafKeySharing::ByUser, user: Some("bob".into()), ..plain.clone() },
-        LeafId { key_goes_to: KeyRecipients::Consumer, ..plain.clone() },
+        LeafId { key_recipients: KeyRecipients::Consumer, ..plain.clone() },
         LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
         id("b.example"),
     ];
@@ -196,5 +196,5 @@ async fn expired_leaf_is_not_served_after_a_clock_jump() {
     let (mint, name) = (minter.clone(), id.name.clone());
     let mint = move || async move { mint.mint(&name, LeafKeyKind::P256, later).await };
     let second = store.fetch(&id, CLIENT, later, mint).await.unwrap();
-    assert!(second.holds_at(later) && !first.holds_at(later));
+    assert!(second.is_valid_at(later) && !first.is_valid_at(later));
 }

@@ -25,7 +25,7 @@ async fn world(file: &str, inject: InjectText) -> (World, u16, TempDir) {
     (world, port, folder)
 }
 
-async fn said(world: &World, port: u16, request: &str) -> String {
+async fn response(world: &World, port: u16, request: &str) -> String {
     let (client, target) = (Client::of(&world.root, "http/1.1"), format!("localhost:{port}"));
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
     ask(&mut stream, &request.replace("HOST", &target)).await
@@ -38,7 +38,7 @@ async fn requests_are_signed_with_a_key_that_clients_never_see() {
     let inject = InjectText { form: Form::SigV4, service, region, ..InjectText::default() };
     let (world, port, _folder) = world(&key.to_string(), inject).await;
     let mine = "authorization: AWS4-HMAC-SHA256 mine\r\nx-amz-security-token: mine\r\nx-amz-acl: private\r\n";
-    let got = said(
+    let got = response(
         &world,
         port,
         &format!("GET /b/k?versionId=1 HTTP/1.1\r\nHost: HOST\r\n{mine}Range: bytes=0-1\r\n\r\n"),
@@ -54,12 +54,13 @@ async fn requests_are_signed_with_a_key_that_clients_never_see() {
     );
     assert!(!got.contains("mine") && !got.contains(CANARY), "{got}");
     // The digest of a body without one is computed.
-    let put = said(&world, port, "PUT /b/k HTTP/1.1\r\nHost: HOST\r\nContent-Length: 4\r\n\r\nbody").await;
+    let put =
+        response(&world, port, "PUT /b/k HTTP/1.1\r\nHost: HOST\r\nContent-Length: 4\r\n\r\nbody").await;
     let digest = "x-amz-content-sha256: 230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5\n";
     assert!(put.contains(digest) && put.contains("body of 4"), "{put}");
     let unsigned =
         "X-Amz-Content-Sha256: UNSIGNED-PAYLOAD\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
-    let put = said(&world, port, &format!("PUT /b/k HTTP/1.1\r\nHost: HOST\r\n{unsigned}")).await;
+    let put = response(&world, port, &format!("PUT /b/k HTTP/1.1\r\nHost: HOST\r\n{unsigned}")).await;
     assert!(put.contains("x-amz-content-sha256: UNSIGNED-PAYLOAD\n") && put.contains("body of 4"), "{put}");
     // What cannot be signed is not sent.
     for (more, why) in [
@@ -69,11 +70,11 @@ async fn requests_are_signed_with_a_key_that_clients_never_see() {
             "chunks",
         ),
     ] {
-        let refused = said(&world, port, &format!("PUT /b/k HTTP/1.1\r\nHost: HOST\r\n{more}")).await;
+        let refused = response(&world, port, &format!("PUT /b/k HTTP/1.1\r\nHost: HOST\r\n{more}")).await;
         assert!(refused.starts_with("HTTP/1.1 400") && refused.contains(why), "{refused}");
     }
     // A URL with a signature of its own is sent without the key.
-    let presigned = said(&world, port, "GET /b/k?X-Amz-Signature=0 HTTP/1.1\r\nHost: HOST\r\n\r\n").await;
+    let presigned = response(&world, port, "GET /b/k?X-Amz-Signature=0 HTTP/1.1\r\nHost: HOST\r\n\r\n").await;
     assert!(presigned.contains("GET /b/k?X-Amz-Signature=0 ") && !presigned.contains("AKID"), "{presigned}");
 }
 
@@ -87,9 +88,9 @@ async fn token_of_a_service_account_is_injected_and_not_its_key() {
     let inject = InjectText { form: Form::Google, allow_echo: true, ..InjectText::default() };
     let (world, port, _folder) = world(&file.to_string(), inject).await;
     let request = "GET / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer mine\r\n\r\n";
-    let (first, second) = (said(&world, port, request).await, said(&world, port, request).await);
-    let token = |said: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap();
+    let (first, second) = (response(&world, port, request).await, response(&world, port, request).await);
+    let token = |response: &str| {
+        let line = response.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap();
         line.to_owned()
     };
     assert_eq!(token(&first).split('.').count(), 3, "{first}");

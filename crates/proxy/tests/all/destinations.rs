@@ -27,13 +27,13 @@ async fn name_is_rejected_when_its_address_is_rejected() {
         let world = World::new(&root, |options| options.rules = rules(Intercept, &lists)).await;
         for host in ["localhost", "127.0.0.1", "127.0.0.2", "[::ffff:127.0.0.1]"] {
             let full = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            let said = ask(&mut world.tcp().await, &full).await;
-            assert!(said.starts_with("HTTP/1.1 403"), "in full, {host}: {said}");
-            let (mut said, mut stream) = world.connect(&format!("{host}:{port}")).await;
-            if said.starts_with("HTTP/1.1 200") {
-                said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            let response = ask(&mut world.tcp().await, &full).await;
+            assert!(response.starts_with("HTTP/1.1 403"), "in full, {host}: {response}");
+            let (mut response, mut stream) = world.connect(&format!("{host}:{port}")).await;
+            if response.starts_with("HTTP/1.1 200") {
+                response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
             }
-            assert!(said.starts_with("HTTP/1.1 403"), "CONNECT, {host}: {said}");
+            assert!(response.starts_with("HTTP/1.1 403"), "CONNECT, {host}: {response}");
         }
         let mut stream = world.tcp().await;
         stream.write_all(&[5, 1, 0, 5, 1, 0, 3, 9]).await.unwrap();
@@ -43,8 +43,8 @@ async fn name_is_rejected_when_its_address_is_rejected() {
         stream.read_exact(&mut told).await.unwrap();
         if told[3] == 0 {
             stream.read_exact(&mut [0; 8]).await.unwrap();
-            let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-            assert!(said.starts_with("HTTP/1.1 403"), "SOCKS5: {said}");
+            let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+            assert!(response.starts_with("HTTP/1.1 403"), "SOCKS5: {response}");
         }
         // The rule does not cover this port.
         let full = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -83,6 +83,6 @@ async fn changed_rules_apply_to_open_connections() {
     assert!(ask(&mut stream, &request).await.starts_with("HTTP/1.1 200"));
     let lists = [(Reject, "127.0.0.0/8"), (Reject, "::1"), (Intercept, "localhost")];
     world.running.change_rules(rules(Intercept, &lists), Default::default(), Default::default(), None);
-    let said = ask(&mut stream, &request).await;
-    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let response = ask(&mut stream, &request).await;
+    assert!(response.starts_with("HTTP/1.1 403"), "{response}");
 }

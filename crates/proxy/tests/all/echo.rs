@@ -76,8 +76,8 @@ async fn echo(mut request: Request<Incoming>, is_silent: bool) {
         return std::future::pending().await;
     }
     while let Some((kind, payload)) = read_frame(&mut stream).await {
-        let said = payload.to_ascii_uppercase();
-        let _ = write_frame(&mut stream, kind, &said, None).await;
+        let response = payload.to_ascii_uppercase();
+        let _ = write_frame(&mut stream, kind, &response, None).await;
         if kind == CLOSE {
             let _ = stream.shutdown().await;
             return;
@@ -95,7 +95,7 @@ pub(crate) async fn write_frame(
     let mut frame = vec![FINAL | kind, payload.len() as u8 | if mask.is_some() { MASKED } else { 0 }];
     frame.extend(mask.iter().flatten());
     let mask = mask.unwrap_or_default();
-    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(octet, mask)| octet ^ mask));
+    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
     stream.write_all(&frame).await?;
     stream.flush().await
 }
@@ -110,6 +110,6 @@ pub(crate) async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<
     }
     let mut payload = vec![0; (length & 0x7f).into()];
     stream.read_exact(&mut payload).await.ok()?;
-    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(octet, mask)| *octet ^= mask);
+    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
     Some((kind, payload))
 }

@@ -79,8 +79,8 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
     let way = request.uri().path().trim_start_matches("/echo/");
     let authorization = request.headers()["authorization"].to_str().unwrap().to_owned();
     let token = authorization.strip_prefix("Bearer ").unwrap().to_owned();
-    let escaped: String = token.bytes().map(|octet| format!("\\u{octet:04x}")).collect();
-    let twice: String = token.bytes().map(|octet| format!("%25{octet:02x}")).collect();
+    let escaped: String = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+    let twice: String = token.bytes().map(|byte| format!("%25{byte:02x}")).collect();
     let plain = format!("it is {token}.");
     let mut response = Response::new(());
     let headers = response.headers_mut();
@@ -121,7 +121,7 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
         "json-escaped" => format!("{{\"token\":\"{escaped}\"}}").into_bytes(),
         "json-in-json" => format!("{{\"log\":\"{}\"}}", escaped.replace('\\', "\\\\")).into_bytes(),
         "html" => {
-            let references: String = token.bytes().map(|octet| format!("&#x{octet:x};")).collect();
+            let references: String = token.bytes().map(|byte| format!("&#x{byte:x};")).collect();
             format!("<p>{references}</p>").into_bytes()
         }
         "error" => {
@@ -212,91 +212,91 @@ async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (Sta
         sender.send_request(request).await.unwrap()
     };
     let status = response.status();
-    let mut said = String::new();
+    let mut reply = String::new();
     let mut headers = |headers: &HeaderMap| {
         headers
             .iter()
             .map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())))
             .collect::<String>()
     };
-    said.push_str(&headers(response.headers()));
+    reply.push_str(&headers(response.headers()));
     let body = response.into_body().collect().await.unwrap();
-    said.push_str(&body.trailers().map(&mut headers).unwrap_or_default());
-    said.push_str(&String::from_utf8_lossy(&body.to_bytes()));
-    (status, said)
+    reply.push_str(&body.trailers().map(&mut headers).unwrap_or_default());
+    reply.push_str(&String::from_utf8_lossy(&body.to_bytes()));
+    (status, reply)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn injected_credential_is_never_echoed_to_the_client() {
-    let upstream = Upstream::that(speaks()).await;
+    let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
         for (way, wanted) in WAYS {
-            let (status, said) = seen(&world, &upstream, alpn, way).await;
-            let what = format!("{alpn} {way}: {status} {said}");
-            assert!(status != StatusCode::BAD_GATEWAY && said.contains(wanted), "{what}");
-            assert!(!said.to_lowercase().contains("4711") && !said.contains("content-encoding"), "{what}");
+            let (status, reply) = seen(&world, &upstream, alpn, way).await;
+            let what = format!("{alpn} {way}: {status} {reply}");
+            assert!(status != StatusCode::BAD_GATEWAY && reply.contains(wanted), "{what}");
+            assert!(!reply.to_lowercase().contains("4711") && !reply.contains("content-encoding"), "{what}");
             // No Base64 encoding of the middle of the value remains.
             let middle = "4711-inj";
             for offset in 0..3 {
                 let coded = STANDARD.encode(format!("{}{middle}", "x".repeat(offset)));
                 let inner = &coded[if offset == 0 { 0 } else { 4 }..8];
-                assert!(!said.replace("\r\n", "").contains(inner), "{inner} in {what}");
+                assert!(!reply.replace("\r\n", "").contains(inner), "{inner} in {what}");
             }
             for part in ["34373131", "\\u0034\\u0037", "%2534%2537", "&#x34;&#x37;", "4\x007\0"] {
-                assert!(!said.contains(part), "{part} in {what}");
+                assert!(!reply.contains(part), "{part} in {what}");
             }
         }
-        let (_, said) = seen(&world, &upstream, alpn, "encodings").await;
-        assert!(said.contains("Some(\"gzip;q=0.5\")"), "{said}");
-        let (status, said) = seen(&world, &upstream, alpn, "br").await;
-        assert!(status == StatusCode::BAD_GATEWAY && said.contains("allow_echo"), "{status} {said}");
+        let (_, reply) = seen(&world, &upstream, alpn, "encodings").await;
+        assert!(reply.contains("Some(\"gzip;q=0.5\")"), "{reply}");
+        let (status, reply) = seen(&world, &upstream, alpn, "br").await;
+        assert!(status == StatusCode::BAD_GATEWAY && reply.contains("allow_echo"), "{status} {reply}");
     }
-    let (_, said) = seen(&world, &upstream, "h2", "trailers").await;
-    assert!(said.contains("x-echo: [redacted]") && said.contains("see below"), "{said}");
+    let (_, reply) = seen(&world, &upstream, "h2", "trailers").await;
+    assert!(reply.contains("x-echo: [redacted]") && reply.contains("see below"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_body_passes_whatever_its_coding() {
-    let upstream = Upstream::that(speaks()).await;
+    let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
         for way in ["empty-gzip", "empty-deflate", "empty-br"] {
-            let (status, said) = seen(&world, &upstream, alpn, way).await;
-            assert_eq!(status, StatusCode::OK, "{alpn} {way}: {said}");
+            let (status, reply) = seen(&world, &upstream, alpn, way).await;
+            assert_eq!(status, StatusCode::OK, "{alpn} {way}: {reply}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn allow_echo_passes_bodies_unchanged_and_redacts_headers() {
-    let upstream = Upstream::that(speaks()).await;
+    let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, true).await;
-    let (status, said) = seen(&world, &upstream, "h2", "range").await;
-    assert!(status == StatusCode::PARTIAL_CONTENT && said.ends_with("4711-injected."), "{said}");
-    let (_, said) = seen(&world, &upstream, "http/1.1", "header").await;
-    assert!(said.contains("[redacted]"), "headers never have it: {said}");
+    let (status, reply) = seen(&world, &upstream, "h2", "range").await;
+    assert!(status == StatusCode::PARTIAL_CONTENT && reply.ends_with("4711-injected."), "{reply}");
+    let (_, reply) = seen(&world, &upstream, "http/1.1", "header").await;
+    assert!(reply.contains("[redacted]"), "headers never have it: {reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_reaches_the_client_although_its_end_may_begin_the_value() {
-    let upstream = Upstream::that(speaks()).await;
+    let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, false).await;
     let target = format!("localhost:{}", upstream.address.port());
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (mut sender, _) = http2(stream).await;
     let response = sender.send_request(get(&format!("https://{target}/echo/pause"))).await.unwrap();
-    let (mut body, mut said) = (response.into_body(), Vec::new());
-    while said != b"which name? c" {
+    let (mut body, mut reply) = (response.into_body(), Vec::new());
+    while reply != b"which name? c" {
         let frame = tokio::time::timeout(TIMEOUT, body.frame()).await.expect("all of the question");
-        said.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
+        reply.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn injected_credential_is_masked_in_websocket_frames() {
     // The server echoes frames in upper case.
-    let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..speaks() }).await;
+    let upstream = Upstream::start_with(Speaks { alpn: &["http/1.1"], ..speaks() }).await;
     let world = world(&upstream, false).await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::of(&world.root, "http/1.1"), &target, "localhost").await.unwrap();

@@ -143,8 +143,8 @@ fn policy(paths: &[&str], hold_for_s: u64) -> Policy {
     Policy::compile(&text).unwrap()
 }
 
-fn problem(said: &(u16, String)) -> Value {
-    serde_json::from_str(&said.1).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+fn problem(reply: &(u16, String)) -> Value {
+    serde_json::from_str(&reply.1).unwrap_or_else(|error| panic!("{error}: {reply:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,8 +159,8 @@ async fn held_request_is_sent_once_after_an_approval_or_for_an_hour() {
     assert_eq!(held.deadline.duration_since(held.since).as_secs(), 120);
     assert!(!serde_json::to_string(&held).unwrap().contains("secret"), "{held:?}");
     world.holds.approve(&held.id, None, "alice (uid 1000)").unwrap();
-    let (status, said) = asked.await.unwrap();
-    assert_eq!(status, 200, "{said}");
+    let (status, reply) = asked.await.unwrap();
+    assert_eq!(status, 200, "{reply}");
     assert_eq!(world.secrets.0.load(SeqCst), 1);
     // The approval was for one request.
     let asked = world.held(&sender, "/deploy/a", 0).await;
@@ -207,10 +207,13 @@ async fn rejected_and_late_requests_are_refused_and_nothing_is_sent() {
     let world = HoldWorld::with(1, |_| {}).await;
     let sender = world.http2().await;
     let late = world.held(&sender, "/deploy/late", 0).await.await.unwrap();
-    let told = problem(&late);
-    assert_eq!((late.0, &told["reason"], &told["rule"]), (403, &"hold-deadline".into(), &"deploy".into()));
-    assert!(told["detail"].as_str().unwrap().contains("held GET /deploy/late on localhost"), "{told}");
-    assert!(told["advice"].as_str().unwrap().contains("bulla proxy approve"), "{told}");
+    let refusal = problem(&late);
+    assert_eq!(
+        (late.0, &refusal["reason"], &refusal["rule"]),
+        (403, &"hold-deadline".into(), &"deploy".into())
+    );
+    assert!(refusal["detail"].as_str().unwrap().contains("held GET /deploy/late on localhost"), "{refusal}");
+    assert!(refusal["advice"].as_str().unwrap().contains("bulla proxy approve"), "{refusal}");
     drop(sender);
     world.is_untouched();
     let world = HoldWorld::new().await;
@@ -219,13 +222,16 @@ async fn rejected_and_late_requests_are_refused_and_nothing_is_sent() {
     let id = world.only().id;
     world.holds.reject(&id, Some("not on Fridays".into()), "alice").unwrap();
     let rejected = asked.await.unwrap();
-    let told = problem(&rejected);
+    let refusal = problem(&rejected);
     assert_eq!(
-        (rejected.0, &told["reason"], &told["hold"]),
+        (rejected.0, &refusal["reason"], &refusal["hold"]),
         (403, &"hold-rejected".into(), &id.as_str().into())
     );
-    assert!(told["detail"].as_str().unwrap().ends_with("a person rejected it: not on Fridays"), "{told}");
-    assert!(!rejected.1.contains("alice"), "{told}");
+    assert!(
+        refusal["detail"].as_str().unwrap().ends_with("a person rejected it: not on Fridays"),
+        "{refusal}"
+    );
+    assert!(!rejected.1.contains("alice"), "{refusal}");
     world.is_untouched();
     assert_eq!(world.actions(), ["proxy.request.hold", "proxy.request.deny"]);
     assert_eq!(world.events()[1]["details"]["decided_by"], "alice");
@@ -278,11 +284,11 @@ async fn other_streams_go_on_and_held_requests_of_a_client_are_limited() {
     }
     world.is_untouched();
     let refused = answer(&sender, get(&world.url("/deploy/more"))).await;
-    let told = problem(&refused);
-    assert_eq!((refused.0, &told["reason"]), (429, &"hold-limit".into()));
-    assert!(told["detail"].as_str().unwrap().contains("20 requests of this client are held"), "{told}");
-    let (status, said) = answer(&sender, get(&world.url("/other"))).await;
-    assert_eq!(status, 200, "{said}");
+    let refusal = problem(&refused);
+    assert_eq!((refused.0, &refusal["reason"]), (429, &"hold-limit".into()));
+    assert!(refusal["detail"].as_str().unwrap().contains("20 requests of this client are held"), "{refusal}");
+    let (status, reply) = answer(&sender, get(&world.url("/other"))).await;
+    assert_eq!(status, 200, "{reply}");
     for held in world.holds.list() {
         world.holds.approve(&held.id, None, "alice").unwrap();
     }
@@ -299,9 +305,9 @@ async fn held_requests_are_answered_when_the_proxy_stops() {
     let HoldWorld { upstream, world: World { running, .. }, .. } = world;
     let stopped = tokio::spawn(running.stop(TIMEOUT));
     let answered = asked.await.unwrap();
-    let told = problem(&answered);
-    assert_eq!((answered.0, &told["reason"]), (503, &"hold-stopped".into()));
-    assert!(told["advice"].as_str().unwrap().starts_with("Nothing was sent."), "{told}");
+    let refusal = problem(&answered);
+    assert_eq!((answered.0, &refusal["reason"]), (503, &"hold-stopped".into()));
+    assert!(refusal["advice"].as_str().unwrap().starts_with("Nothing was sent."), "{refusal}");
     assert_eq!(upstream.made(), 0);
     drop(sender);
     assert!(stopped.await.unwrap());
@@ -320,8 +326,8 @@ async fn changed_policy_applies_to_an_approved_request() {
     let policy = Policy::compile(&PolicyText { rules: vec![deny, rest], ..PolicyText::default() }).unwrap();
     world.world.running.change_rules(Rules::default(), policy, RequestRules::default(), None);
     world.holds.approve(&world.only().id, None, "alice").unwrap();
-    let told = asked.await.unwrap();
-    assert_eq!((told.0, &problem(&told)["rule"]), (403, &"stop".into()));
+    let refusal = asked.await.unwrap();
+    assert_eq!((refusal.0, &problem(&refusal)["rule"]), (403, &"stop".into()));
     world.is_untouched();
 }
 
@@ -329,8 +335,8 @@ async fn changed_policy_applies_to_an_approved_request() {
 async fn without_approvals_a_held_request_is_refused_immediately() {
     let world = HoldWorld::with(120, |options| options.holds = None).await;
     let sender = world.http2().await;
-    let told = answer(&sender, get(&world.url("/deploy/a"))).await;
-    assert_eq!((told.0, &problem(&told)["reason"]), (403, &"hold-unavailable".into()));
+    let refusal = answer(&sender, get(&world.url("/deploy/a"))).await;
+    assert_eq!((refusal.0, &problem(&refusal)["reason"]), (403, &"hold-unavailable".into()));
     world.is_untouched();
 }
 
@@ -367,8 +373,8 @@ async fn tunnel_without_interception_is_held_before_its_connection() {
     let world = HoldWorld::with(120, tunnelled).await;
     let target = world.target();
     // Approved: the client talks to the upstream itself.
-    let (said, stream) = world.world.connect(&target).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (reply, stream) = world.world.connect(&target).await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     until("the request is held", || world.holds.list().len() == 1).await;
     let held = world.only();
     assert_eq!((held.method.as_str(), held.url.as_str(), held.path.as_str()), ("CONNECT", &*target, ""));
@@ -377,8 +383,8 @@ async fn tunnel_without_interception_is_held_before_its_connection() {
     let client = Client::of(&world.upstream.root, "http/1.1");
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = client.0.connect(name, stream).await.unwrap();
-    let said = ask(&mut stream, &format!("GET /deploy/a HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-    assert!(said.contains("GET /deploy/a"), "{said}");
+    let reply = ask(&mut stream, &format!("GET /deploy/a HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(reply.contains("GET /deploy/a"), "{reply}");
     drop(stream);
     // Rejected: the proxy closes the connection.
     let (_, mut stream) = world.world.connect(&target).await;

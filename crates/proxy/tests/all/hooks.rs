@@ -327,36 +327,45 @@ impl HookWorld {
 async fn ext_authz_decides_about_requests_and_changes_their_headers() {
     let world = HookWorld::new(HookProtocol::ExtAuthz, |hook| hook.request_body = true).await;
     let head = "POST /change?a=b HTTP/1.1\r\nX-Gone: 1\r\nX-More: 1\r\nX-Hooked: no";
-    let said = world.ask(head, "the body").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.contains("x-of-hook: here"), "{said}");
-    assert!(said.contains("x-hooked: yes\n") && said.contains("x-more: 1\nx-more: 2\n"), "{said}");
-    assert!(!said.contains("x-gone") && said.contains("body of 8"), "{said}");
+    let received = world.ask(head, "the body").await;
+    assert!(received.starts_with("HTTP/1.1 200") && received.contains("x-of-hook: here"), "{received}");
+    assert!(
+        received.contains("x-hooked: yes\n") && received.contains("x-more: 1\nx-more: 2\n"),
+        "{received}"
+    );
+    assert!(!received.contains("x-gone") && received.contains("body of 8"), "{received}");
     // The credential is injected after the hook.
-    assert!(said.contains(&format!("authorization: Bearer {CANARY}")), "{said}");
+    assert!(received.contains(&format!("authorization: Bearer {CANARY}")), "{received}");
     for text in
         ["\"/change?a=b\"", "\"POST\"", "body: \"the body\"", "\"x-more\": \"1\"", "\"https\"", "size: 8"]
     {
         assert!(world.hook.saw(text), "{text}: {:?}", world.hook.seen.lock());
     }
     assert!(!world.hook.saw(CANARY), "{:?}", world.hook.seen.lock());
-    let said = world.get("/deny").await;
-    assert!(said.starts_with("HTTP/1.1 451") && said.ends_with("the hook says no"), "{said}");
-    assert!(said.contains("x-reason: of the hook"), "{said}");
+    let received = world.get("/deny").await;
+    assert!(received.starts_with("HTTP/1.1 451") && received.ends_with("the hook says no"), "{received}");
+    assert!(received.contains("x-reason: of the hook"), "{received}");
     // A hook that gives no response: the page names the hook.
-    let said = world.get("/bare").await;
-    assert!(said.starts_with("HTTP/1.1 403") && said.contains("the hook guard denies the request"), "{said}");
-    assert!(said.contains("\"reason\":\"hook\""), "{said}");
+    let received = world.get("/bare").await;
+    assert!(
+        received.starts_with("HTTP/1.1 403") && received.contains("the hook guard denies the request"),
+        "{received}"
+    );
+    assert!(received.contains("\"reason\":\"hook\""), "{received}");
     // Answers that allow nothing.
     for path in ["/empty", "/host", "/error"] {
-        let said = world.get(path).await;
-        assert!(said.starts_with("HTTP/1.1 503") && said.contains("made no decision"), "{path}: {said}");
-        assert!(!said.contains("GET /"), "nothing was sent: {said}");
+        let received = world.get(path).await;
+        assert!(
+            received.starts_with("HTTP/1.1 503") && received.contains("made no decision"),
+            "{path}: {received}"
+        );
+        assert!(!received.contains("GET /"), "nothing was sent: {received}");
     }
     // Requests of HTTP/2, and bodies of unknown length.
     let client = Client::of(&world.world.root, "h2");
     let (sender, _task) = http2(world.world.tls(&client, &world.target(), "localhost").await.unwrap()).await;
-    let (status, said) = answer(&sender, get(&format!("https://{}/change", world.target()))).await;
-    assert!(status == 200 && said.contains("x-hooked: yes\n"), "{said}");
+    let (status, received) = answer(&sender, get(&format!("https://{}/change", world.target()))).await;
+    assert!(status == 200 && received.contains("x-hooked: yes\n"), "{received}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,12 +374,15 @@ async fn ext_proc_changes_messages_and_never_gets_injected_values() {
         (hook.request_body, hook.response_headers, hook.response_body) = (true, true, true);
     })
     .await;
-    let said = world.ask("POST /change HTTP/1.1\r\nX-Own: of-the-client", "the body").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.contains("x-response: seen"), "{said}");
-    assert!(said.contains("x-body: seen\n") && said.contains("body of 7"), "the upstream: {said}");
-    assert!(said.ends_with("and the hook was here"), "{said}");
+    let received = world.ask("POST /change HTTP/1.1\r\nX-Own: of-the-client", "the body").await;
+    assert!(received.starts_with("HTTP/1.1 200") && received.contains("x-response: seen"), "{received}");
+    assert!(
+        received.contains("x-body: seen\n") && received.contains("body of 7"),
+        "the upstream: {received}"
+    );
+    assert!(received.ends_with("and the hook was here"), "{received}");
     // The upstream got the credential. Its echo is masked for the hook, although the rule allows an echo.
-    assert!(said.contains("authorization: Bearer ********************"), "{said}");
+    assert!(received.contains("authorization: Bearer ********************"), "{received}");
     for text in [
         "request-headers end=false :method: POST; :scheme: https; :authority: localhost",
         "x-own: of-the-client",
@@ -381,19 +393,22 @@ async fn ext_proc_changes_messages_and_never_gets_injected_values() {
     ] {
         assert!(world.hook.saw(text), "{text}: {:?}", world.hook.seen.lock());
     }
-    let said = world.ask("POST /replace HTTP/1.1", "the long body").await;
-    assert!(said.ends_with("a new response") && said.contains("content-type: text/plain"), "{said}");
+    let received = world.ask("POST /replace HTTP/1.1", "the long body").await;
+    assert!(
+        received.ends_with("a new response") && received.contains("content-type: text/plain"),
+        "{received}"
+    );
     assert!(world.hook.saw("request-headers end=false :method: POST"), "{:?}", world.hook.seen.lock());
     assert!(!world.hook.saw("the long body"), "the hook replaced the body without it");
-    let said = world.get("/immediate").await;
-    assert!(said.starts_with("HTTP/1.1 418") && said.ends_with("at once"), "{said}");
-    let said = world.get("/late").await;
-    assert!(said.starts_with("HTTP/1.1 418") && said.ends_with("at once"), "{said}");
+    let received = world.get("/immediate").await;
+    assert!(received.starts_with("HTTP/1.1 418") && received.ends_with("at once"), "{received}");
+    let received = world.get("/late").await;
+    assert!(received.starts_with("HTTP/1.1 418") && received.ends_with("at once"), "{received}");
     // After an answer, the hook may end the stream.
     assert!(world.get("/once").await.contains("GET /once"));
     for (path, status) in [("/end", 503), ("/mixed", 503), ("/path", 503), ("/large", 200)] {
-        let said = world.get(path).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {said}");
+        let received = world.get(path).await;
+        assert!(received.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {received}");
     }
     assert!(!world.hook.saw(CANARY), "{:?}", world.hook.seen.lock());
     assert!(!world.hook.saw(&data_encoding::BASE64.encode(CANARY.as_bytes())));
@@ -404,8 +419,8 @@ async fn hook_without_an_answer_refuses_requests_unless_allowed() {
     for protocol in [HookProtocol::ExtAuthz, HookProtocol::ExtProc] {
         let short = |hook: &mut HookOptions| hook.timeout = Duration::from_millis(50);
         let world = HookWorld::new(protocol, short).await;
-        let said = world.get("/silent").await;
-        assert!(said.starts_with("HTTP/1.1 503") && !said.contains("GET /silent"), "{said}");
+        let received = world.get("/silent").await;
+        assert!(received.starts_with("HTTP/1.1 503") && !received.contains("GET /silent"), "{received}");
         let world = HookWorld::new(protocol, |hook| {
             short(hook);
             hook.on_error = OnError::Allow;
@@ -434,8 +449,8 @@ async fn bodies_and_calls_of_a_hook_are_limited() {
         let (fits, long) = (world.ask("POST /a HTTP/1.1", "12345678").await, "123456789");
         assert!(fits.contains("body of 8"), "{fits}");
         // A body of known length, and one whose length is not known.
-        let said = world.ask("POST /a HTTP/1.1", long).await;
-        assert!(said.starts_with("HTTP/1.1 413") && said.contains("at most 8 bytes"), "{said}");
+        let received = world.ask("POST /a HTTP/1.1", long).await;
+        assert!(received.starts_with("HTTP/1.1 413") && received.contains("at most 8 bytes"), "{received}");
         let client = Client::of(&world.world.root, "h2");
         let (sender, _task) =
             http2(world.world.tls(&client, &world.target(), "localhost").await.unwrap()).await;
@@ -444,16 +459,16 @@ async fn bodies_and_calls_of_a_hook_are_limited() {
             ["12345", "6789"].map(|piece| Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from(piece)))),
         );
         let body = http_body_util::StreamBody::new(pieces).boxed_unsync();
-        let (status, said) = answer(&sender, HttpRequest::post(url).body(body).unwrap()).await;
-        assert_eq!(status, 413, "{said}");
+        let (status, received) = answer(&sender, HttpRequest::post(url).body(body).unwrap()).await;
+        assert_eq!(status, 413, "{received}");
         assert!(!world.hook.saw(long));
     }
     let world = HookWorld::new(HookProtocol::ExtProc, |hook| {
         (hook.response_body, hook.body_octets_max, hook.on_error) = (true, 8, OnError::Allow);
     })
     .await;
-    let said = world.get("/a").await;
-    assert!(said.starts_with("HTTP/1.1 502") && said.contains("at most 8 bytes"), "{said}");
+    let received = world.get("/a").await;
+    assert!(received.starts_with("HTTP/1.1 502") && received.contains("at most 8 bytes"), "{received}");
     // One call at a time: while one waits, another is refused.
     let world = Arc::new(HookWorld::new(HookProtocol::ExtAuthz, |hook| hook.calls_max = 1).await);
     let waiting = Arc::clone(&world);
@@ -543,10 +558,13 @@ async fn example_refuses_private_keys() {
         (hook.url, hook.request_body) = (url, true);
     })
     .await;
-    let said = world.ask("POST /a HTTP/1.1", "a body").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.contains("body of 6"), "{said}");
-    let said = world.ask("POST /a HTTP/1.1", "-----BEGIN EC PRIVATE KEY-----").await;
-    assert!(said.starts_with("HTTP/1.1 403") && said.contains("contains a private key"), "{said}");
+    let received = world.ask("POST /a HTTP/1.1", "a body").await;
+    assert!(received.starts_with("HTTP/1.1 200") && received.contains("body of 6"), "{received}");
+    let received = world.ask("POST /a HTTP/1.1", "-----BEGIN EC PRIVATE KEY-----").await;
+    assert!(
+        received.starts_with("HTTP/1.1 403") && received.contains("contains a private key"),
+        "{received}"
+    );
 }
 
 #[test]

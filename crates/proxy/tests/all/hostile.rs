@@ -22,8 +22,8 @@ async fn client_hello_may_arrive_byte_by_byte() {
     let mut tls = ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
     let mut hello = Vec::new();
     tls.write_tls(&mut hello).unwrap();
-    for octet in hello {
-        stream.write_all(&[octet]).await.unwrap();
+    for byte in hello {
+        stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
     let answer = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.unwrap().unwrap();
@@ -77,8 +77,8 @@ async fn ambiguous_requests_are_rejected() {
         "GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n",
     ] {
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let said = ask(&mut stream, request).await;
-        assert!(said.starts_with("HTTP/1.1 400") || said.is_empty(), "{request:?}: {said}");
+        let response = ask(&mut stream, request).await;
+        assert!(response.starts_with("HTTP/1.1 400") || response.is_empty(), "{request:?}: {response}");
     }
 }
 
@@ -108,16 +108,20 @@ async fn content_length_with_chunks_and_bare_line_feeds_are_rejected() {
     ] {
         // Sends the request alone and after a valid request, over TLS and over plain TCP.
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let said = ask(&mut stream, &request).await;
-        assert!(said.starts_with("HTTP/1.1 400"), "{request:?}: {said}");
+        let response = ask(&mut stream, &request).await;
+        assert!(response.starts_with("HTTP/1.1 400"), "{request:?}: {response}");
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
         let right = format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n");
-        let said = ask(&mut stream, &format!("{right}{request}")).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{request:?}: {said}");
-        let said = head(&mut stream).await;
-        assert!(said.starts_with("HTTP/1.1 400"), "the second, {request:?}: {said}");
-        let said = ask(&mut world.tcp().await, &request.replacen(" / ", " http://localhost:1/ ", 1)).await;
-        assert!(said.starts_with("HTTP/1.1 4") || said.starts_with("HTTP/1.1 502"), "{request:?}: {said}");
+        let response = ask(&mut stream, &format!("{right}{request}")).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{request:?}: {response}");
+        let response = head(&mut stream).await;
+        assert!(response.starts_with("HTTP/1.1 400"), "the second, {request:?}: {response}");
+        let response =
+            ask(&mut world.tcp().await, &request.replacen(" / ", " http://localhost:1/ ", 1)).await;
+        assert!(
+            response.starts_with("HTTP/1.1 4") || response.starts_with("HTTP/1.1 502"),
+            "{request:?}: {response}"
+        );
     }
 }
 
@@ -156,7 +160,7 @@ async fn many_names_of_one_client_use_bounded_minting_and_memory() {
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyRecipients::Nobody,
+        key_recipients: KeyRecipients::Nobody,
     };
     let fetch = async |client: [u8; 4], number: u64| {
         let (minter, id) = (minter.clone(), id(number));
@@ -172,8 +176,8 @@ async fn many_names_of_one_client_use_bounded_minting_and_memory() {
     let in_an_hour = u64::from(BURST) + 60;
     assert!((u64::from(BURST)..in_an_hour).contains(&counts.minted), "{counts:?}");
     let held = (0..in_an_hour).filter_map(|number| store.held(&id(number)));
-    let octets: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
-    assert!(octets as u64 <= BYTES_MAX && !store.is_empty(), "{octets} octets of {}", store.len());
+    let bytes: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
+    assert!(bytes as u64 <= BYTES_MAX && !store.is_empty(), "{bytes} octets of {}", store.len());
     fetch([10, 0, 0, 2], NAMES).await.expect("another client has its own");
 }
 
@@ -208,8 +212,8 @@ async fn connect_inside_an_intercepted_connection_returns_405() {
     let client = Client::of(&world.root, "http/1.1");
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 405"), "{said}");
+    let response = ask(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 405"), "{response}");
     assert_eq!(upstream.made(), 0);
 }
 
@@ -220,13 +224,13 @@ async fn alternative_forms_of_an_address_match_the_same_rules() {
         options.rules.add(&["127.0.0.9".to_owned()], proxy::Action::Reject).unwrap();
     })
     .await;
-    let (said, _) = world.connect("[::ffff:127.0.0.9]:443").await;
-    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let (response, _) = world.connect("[::ffff:127.0.0.9]:443").await;
+    assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     let port = world.running.address.port();
     for (host, status) in [("127.0.0.1", 508), ("[::ffff:127.0.0.1]", 508), ("0.0.0.0", 403)] {
         let (_, mut stream) = world.connect(&format!("{host}:{port}")).await;
-        let said = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {said}");
+        let response = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {response}");
     }
 }
 
@@ -238,23 +242,24 @@ async fn metadata_addresses_are_unreachable_by_every_method() {
         options.rules.add(&["169.254.169.254".to_owned()], proxy::Action::Tunnel).unwrap();
     })
     .await;
-    let is_refused =
-        |said: &str| said.starts_with("HTTP/1.1 403") && said.contains("destination_ip_prohibited");
+    let is_refused = |response: &str| {
+        response.starts_with("HTTP/1.1 403") && response.contains("destination_ip_prohibited")
+    };
     for host in ["[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]", "0.0.0.0"] {
         let request = format!("GET http://{host}/latest HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let said = ask(&mut world.tcp().await, &request).await;
-        assert!(is_refused(&said), "{host}, in full: {said}");
+        let response = ask(&mut world.tcp().await, &request).await;
+        assert!(is_refused(&response), "{host}, in full: {response}");
         let (_, mut stream) = world.connect(&format!("{host}:80")).await;
         let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-        let said = ask(&mut stream, &format!("GET /ws HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n")).await;
-        assert!(is_refused(&said), "{host}, WebSocket behind CONNECT: {said}");
+        let response = ask(&mut stream, &format!("GET /ws HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n")).await;
+        assert!(is_refused(&response), "{host}, WebSocket behind CONNECT: {response}");
     }
-    let (said, mut stream) = world.connect("169.254.169.254:80").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (response, mut stream) = world.connect("169.254.169.254:80").await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     assert_eq!(head(&mut stream).await, "", "a tunnel that is closed");
     let mut stream = world.tcp().await;
     stream.write_all(&[5, 1, 0, 5, 1, 0, 1, 192, 0, 0, 192, 0, 80]).await.unwrap();
     stream.read_exact(&mut [0; 12]).await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: 192.0.0.192\r\n\r\n").await;
-    assert!(is_refused(&said), "SOCKS5: {said}");
+    let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: 192.0.0.192\r\n\r\n").await;
+    assert!(is_refused(&response), "SOCKS5: {response}");
 }

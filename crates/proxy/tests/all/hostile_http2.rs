@@ -46,8 +46,8 @@ async fn begun(world: &World) -> TcpStream {
 
 /// Asserts that the proxy still serves another client.
 async fn assert_serves(world: &World) {
-    let said = ask(&mut world.tcp().await, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let reply = ask(&mut world.tcp().await, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,8 +87,8 @@ async fn http2_connect_behaves_like_http1_connect() {
         streams.push(client.0.connect("localhost".try_into().unwrap(), tunnel).await.unwrap());
     }
     for (number, stream) in streams.iter_mut().enumerate() {
-        let said = ask(stream, &format!("GET /{number} HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-        assert!(said.contains(&format!("GET /{number} HTTP/1.1\n")), "{said}");
+        let reply = ask(stream, &format!("GET /{number} HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        assert!(reply.contains(&format!("GET /{number} HTTP/1.1\n")), "{reply}");
     }
 }
 
@@ -108,10 +108,10 @@ async fn http2_rapid_reset_closes_the_connection() {
         let _ = to.write_all(&all).await;
         to
     });
-    let mut said = Vec::new();
-    let read = tokio::time::timeout(TIMEOUT, from.read_to_end(&mut said)).await;
+    let mut reply = Vec::new();
+    let read = tokio::time::timeout(TIMEOUT, from.read_to_end(&mut reply)).await;
     let _ = read.expect("it is closed, and not for its idleness");
-    assert!(said.len() < 1 << 20, "nothing of note is answered: {}", said.len());
+    assert!(reply.len() < 1 << 20, "nothing of note is answered: {}", reply.len());
     drop(sending.await);
     assert_serves(&world).await;
 }

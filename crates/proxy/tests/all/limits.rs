@@ -35,10 +35,10 @@ where
 }
 
 async fn to_the_end(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
-    let mut said = Vec::new();
+    let mut reply = Vec::new();
     // The proxy may close the connection while the client still writes.
-    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("an end");
-    String::from_utf8_lossy(&said).into_owned()
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut reply)).await.expect("an end");
+    String::from_utf8_lossy(&reply).into_owned()
 }
 
 fn request(port: u16, path: &str, more: &str) -> String {
@@ -56,8 +56,8 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let huge_request = format!("GET / HTTP/1.1\r\nHost: {target}\r\nX-Huge: {huge}\r\n\r\n");
     let _ = testbed::write_and_flush(&mut stream, huge_request.as_bytes()).await;
-    let said = to_the_end(&mut stream).await;
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let reply = to_the_end(&mut stream).await;
+    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431"), "{reply}");
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     let mut large = get(&url);
@@ -69,7 +69,7 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
     }
     let mut again = sender.clone();
     let refused = tokio::time::timeout(TIMEOUT, again.send_request(large)).await.unwrap();
-    assert!(refused.is_err() || refused.is_ok_and(|said| said.status() == 431));
+    assert!(refused.is_err() || refused.is_ok_and(|reply| reply.status() == 431));
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
     assert_eq!(upstream.made(), 1, "neither came to the upstream");
@@ -80,8 +80,8 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
         let _ = stream.write_all(huge.as_bytes()).await;
     })
     .await;
-    let said = ask(&mut world.tcp().await, &request(port, "/", "")).await;
-    assert!(said.starts_with("HTTP/1.1 502"), "{said}");
+    let reply = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+    assert!(reply.starts_with("HTTP/1.1 502"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,13 +97,13 @@ async fn silent_upstream_times_out_on_response_and_handshake() {
         let _ = stream.read_to_end(&mut all).await;
     })
     .await;
-    let said = ask(&mut world.tcp().await, &request(silent, "/", "")).await;
-    assert!(said.starts_with("HTTP/1.1 504") && said.contains("http_response_timeout"), "{said}");
+    let reply = ask(&mut world.tcp().await, &request(silent, "/", "")).await;
+    assert!(reply.starts_with("HTTP/1.1 504") && reply.contains("http_response_timeout"), "{reply}");
     // An upstream that never completes the TLS handshake.
     let target = format!("localhost:{silent}");
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 504") && said.contains("connection_timeout"), "{said}");
+    let reply = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    assert!(reply.starts_with("HTTP/1.1 504") && reply.contains("connection_timeout"), "{reply}");
 }
 
 /// Counts open connections.
@@ -149,8 +149,8 @@ async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
             }
         })
         .await;
-        let said = ask(&mut world.tcp().await, &request(port, "/", "")).await;
-        assert!(said.starts_with("HTTP/1.1 200") && open.now() > 0, "{said}");
+        let reply = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+        assert!(reply.starts_with("HTTP/1.1 200") && open.now() > 0, "{reply}");
     }
     (world, open)
 }
@@ -192,13 +192,13 @@ async fn server_sent_events_are_forwarded_without_buffering() {
     .await;
     let mut stream = world.tcp().await;
     stream.write_all(request(port, "/", "").as_bytes()).await.unwrap();
-    let said = head(&mut stream).await;
-    assert!(said.contains("text/event-stream"), "{said}");
+    let reply = head(&mut stream).await;
+    assert!(reply.contains("text/event-stream"), "{reply}");
     for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
-        let mut said = String::new();
-        while !said.contains(event) {
-            let octet = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an event").unwrap();
-            said.push(char::from(octet));
+        let mut reply = String::new();
+        while !reply.contains(event) {
+            let byte = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an event").unwrap();
+            reply.push(char::from(byte));
         }
         seen.notify_one();
     }
@@ -224,10 +224,10 @@ async fn forbidden_fields_are_removed_from_request_trailers() {
     let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))).boxed_unsync();
     let request = Request::post(format!("https://{target}/")).body(body).unwrap();
     let (_, by_http2) = answer(&sender, request).await;
-    for said in [by_http1, by_http2] {
-        let trailers: Vec<&str> = said.lines().filter(|line| line.starts_with("trailer ")).collect();
-        assert_eq!(trailers, ["trailer x-sum: 7"], "{said}");
-        assert!(said.ends_with("body of 3\n"), "{said}");
+    for reply in [by_http1, by_http2] {
+        let trailers: Vec<&str> = reply.lines().filter(|line| line.starts_with("trailer ")).collect();
+        assert_eq!(trailers, ["trailer x-sum: 7"], "{reply}");
+        assert!(reply.ends_with("body of 3\n"), "{reply}");
     }
 }
 
@@ -247,8 +247,8 @@ async fn silent_clients_do_not_block_new_clients() {
     for _ in 0..16 {
         silent.push(world.tcp().await);
         let mut newcomer = world.tcp().await;
-        let said = ask(&mut newcomer, &request(port, "/", "")).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let reply = ask(&mut newcomer, &request(port, "/", "")).await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
     let mut oldest = silent.remove(0);
     let ended = tokio::time::timeout(TIMEOUT, oldest.read(&mut [0])).await.unwrap();
@@ -262,16 +262,16 @@ async fn silent_clients_do_not_block_new_clients() {
     let mut served = Vec::new();
     for number in 0..5 {
         // The proxy may close a rejected connection before the client can use it.
-        let said = match TcpStream::connect(world.running.address).await {
+        let reply = match TcpStream::connect(world.running.address).await {
             Ok(mut stream) => {
                 let _ = stream.write_all(request(port, "/", "").as_bytes()).await;
-                let said = head(&mut stream).await;
+                let reply = head(&mut stream).await;
                 served.push(stream);
-                said
+                reply
             }
             Err(_) => String::new(),
         };
-        assert_eq!(said.is_empty(), number == 4, "{number}");
+        assert_eq!(reply.is_empty(), number == 4, "{number}");
     }
     let other = tokio::net::TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
@@ -329,10 +329,10 @@ async fn ambiguously_framed_responses_are_rejected() {
         "HTTP/1.1 200 OK\r\nX: y\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\n",
     ] {
-        let said = ask(&mut world.tcp().await, &request(answering(answer).await, "/", "")).await;
+        let reply = ask(&mut world.tcp().await, &request(answering(answer).await, "/", "")).await;
         assert!(
-            said.starts_with("HTTP/1.1 502") && said.contains("http_protocol_error"),
-            "{answer:?}: {said}"
+            reply.starts_with("HTTP/1.1 502") && reply.contains("http_protocol_error"),
+            "{answer:?}: {reply}"
         );
     }
     // An error inside the body closes the connection, so the response is incomplete.
@@ -342,8 +342,8 @@ async fn ambiguously_framed_responses_are_rejected() {
     ] {
         let mut stream = world.tcp().await;
         stream.write_all(request(answering(answer).await, "/", "").as_bytes()).await.unwrap();
-        let said = to_the_end(&mut stream).await;
-        assert!(!said.ends_with("0\r\n\r\n"), "{answer:?}: {said}");
+        let reply = to_the_end(&mut stream).await;
+        assert!(!reply.ends_with("0\r\n\r\n"), "{answer:?}: {reply}");
     }
 }
 
@@ -359,16 +359,16 @@ async fn response_trailers_are_forwarded_to_http1_and_http2_clients() {
     for close in ["", "", "Connection: close\r\n"] {
         stream.write_all(request(port, "/", close).as_bytes()).await.unwrap();
     }
-    let said = to_the_end(&mut stream).await.to_ascii_lowercase();
+    let reply = to_the_end(&mut stream).await.to_ascii_lowercase();
     let whole = "\r\n\r\n3\r\nyes\r\n0\r\ngrpc-status: 0\r\nx-sum: 7\r\n\r\n";
-    assert_eq!(said.matches(whole).count(), 3, "{said}");
-    assert!(said.ends_with(whole), "{said}");
+    assert_eq!(reply.matches(whole).count(), 3, "{reply}");
+    assert!(reply.ends_with(whole), "{reply}");
     // HTTP/1.0 clients receive no chunks.
     let mut stream = world.tcp().await;
     let old = request(port, "/", "").replacen("HTTP/1.1", "HTTP/1.0", 1);
     stream.write_all(old.as_bytes()).await.unwrap();
-    let said = to_the_end(&mut stream).await;
-    assert!(said.ends_with("\r\n\r\nyes"), "{said}");
+    let reply = to_the_end(&mut stream).await;
+    assert!(reply.ends_with("\r\n\r\nyes"), "{reply}");
     // The same over HTTP/2.
     let (sender, _connection) = http2(world.tcp().await).await;
     let mut asked = sender.clone();
@@ -388,8 +388,8 @@ async fn expect_continue_is_answered_and_trailers_are_forwarded() {
         head(&mut stream).await;
         let mut body = Vec::new();
         while !body.ends_with(b"\r\n\r\n") {
-            let Ok(octet) = stream.read_u8().await else { return };
-            body.push(octet);
+            let Ok(byte) = stream.read_u8().await else { return };
+            body.push(byte);
         }
         let asked = String::from_utf8_lossy(&body).to_ascii_lowercase();
         let sum = if asked.contains("x-sum: 7") { "told" } else { "untold" };
@@ -407,9 +407,9 @@ async fn expect_continue_is_answered_and_trailers_are_forwarded() {
     );
     stream.write_all(begin.as_bytes()).await.unwrap();
     // The client sends no body before the 100 response.
-    let said = head(&mut stream).await;
-    assert!(said.starts_with("HTTP/1.1 100"), "{said}");
+    let reply = head(&mut stream).await;
+    assert!(reply.starts_with("HTTP/1.1 100"), "{reply}");
     stream.write_all(b"3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n").await.unwrap();
-    let said = to_the_end(&mut stream).await.to_ascii_lowercase();
-    assert!(said.starts_with("http/1.1 200") && said.contains("\r\nx-checked: told\r\n"), "{said}");
+    let reply = to_the_end(&mut stream).await.to_ascii_lowercase();
+    assert!(reply.starts_with("http/1.1 200") && reply.contains("\r\nx-checked: told\r\n"), "{reply}");
 }

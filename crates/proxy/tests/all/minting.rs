@@ -96,7 +96,7 @@ async fn get_soon(world: &World, query: &str) -> String {
         loop {
             match get(world, query).await {
                 (StatusCode::OK, pem) => return pem,
-                (status, said) => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{said}"),
+                (status, response) => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{response}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -121,8 +121,8 @@ async fn rsa_consumers_receive_leaves_with_stock_rsa_keys() {
         resource_names: vec!["a.example".to_owned()],
         ..DiscoveryRequest::default()
     };
-    let said = discovery(&world).await.fetch_secrets(asked).await.unwrap().into_inner();
-    assert_eq!(secret(&said.resources[0]).1.fingerprint, rsa.fingerprint);
+    let response = discovery(&world).await.fetch_secrets(asked).await.unwrap().into_inner();
+    assert_eq!(secret(&response.resources[0]).1.fingerprint, rsa.fingerprint);
     assert_eq!(world.running.store().counts().minted, 3);
 }
 
@@ -201,15 +201,15 @@ async fn discovery(world: &World) -> SecretDiscoveryServiceClient<Channel> {
 /// One delta stream.
 struct Delta {
     asks: mpsc::Sender<DeltaDiscoveryRequest>,
-    told: tonic::Streaming<DeltaDiscoveryResponse>,
+    responses: tonic::Streaming<DeltaDiscoveryResponse>,
 }
 
 impl Delta {
     async fn open(world: &World) -> Result<Self, tonic::Status> {
         let (asks, asked) = mpsc::channel(16);
         let asked = futures_util::stream::unfold(asked, async |mut asked| Some((asked.recv().await?, asked)));
-        let told = discovery(world).await.delta_secrets(asked.boxed()).await?.into_inner();
-        Ok(Self { asks, told })
+        let responses = discovery(world).await.delta_secrets(asked.boxed()).await?.into_inner();
+        Ok(Self { asks, responses })
     }
 
     async fn ask(&self, subscribe: &[&str], unsubscribe: &[&str], has: &[(&str, &str)]) {
@@ -227,7 +227,7 @@ impl Delta {
     }
 
     async fn next(&mut self) -> Option<DeltaDiscoveryResponse> {
-        tokio::time::timeout(TIMEOUT, self.told.message()).await.unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.responses.message()).await.unwrap().unwrap()
     }
 }
 
@@ -247,34 +247,37 @@ async fn delta_sds_sends_updates_and_limits_names() {
     delta.ask(&["a.example", "a.other"], &[], &[]).await;
     let (mut resources, mut removed, mut nonces) = (Vec::new(), Vec::new(), HashSet::new());
     while resources.is_empty() || removed.is_empty() {
-        let said = delta.next().await.unwrap();
-        assert!(said.type_url == TYPE_URL && nonces.insert(said.nonce));
-        resources.extend(said.resources);
-        removed.extend(said.removed_resources);
+        let response = delta.next().await.unwrap();
+        assert!(response.type_url == TYPE_URL && nonces.insert(response.nonce));
+        resources.extend(response.resources);
+        removed.extend(response.removed_resources);
     }
     assert_eq!(removed, ["a.other"]);
     let first = resources.remove(0);
-    let (said, leaf) = secret(first.resource.as_ref().unwrap());
-    assert_eq!((said.name.as_str(), first.name.as_str()), ("a.example", "a.example"));
+    let (response, leaf) = secret(first.resource.as_ref().unwrap());
+    assert_eq!((response.name.as_str(), first.name.as_str()), ("a.example", "a.example"));
     assert_eq!(leaf.subject_alt_names, [GeneralName::Dns("a.example".into())]);
     // A version that the client already has is not sent until the client requests it again. A rejected version is not sent again
     // immediately.
     delta.ask(&["a.example", "b.example"], &["a.other"], &[("a.example", &first.version)]).await;
-    let said = delta.next().await.unwrap();
-    assert_eq!(said.resources[0].name, "b.example");
+    let response = delta.next().await.unwrap();
+    assert_eq!(response.resources[0].name, "b.example");
     let nack = DeltaDiscoveryRequest {
-        response_nonce: said.nonce,
+        response_nonce: response.nonce,
         error_detail: Some(Status { code: 3, message: "no".into() }),
         ..DeltaDiscoveryRequest::default()
     };
     delta.asks.send(nack).await.unwrap();
     delta.ask(&["a.example"], &[], &[]).await;
-    let said = delta.next().await.unwrap();
-    assert_eq!((said.resources[0].name.as_str(), &said.resources[0].version), ("a.example", &first.version));
+    let response = delta.next().await.unwrap();
+    assert_eq!(
+        (response.resources[0].name.as_str(), &response.resources[0].version),
+        ("a.example", &first.version)
+    );
     // The fourth name exceeds the limit.
     delta.ask(&["c.example", "d.example"], &[], &[]).await;
     let ended = loop {
-        match tokio::time::timeout(TIMEOUT, delta.told.message()).await.unwrap() {
+        match tokio::time::timeout(TIMEOUT, delta.responses.message()).await.unwrap() {
             Ok(Some(_)) => {}
             ended => break ended,
         }
@@ -303,7 +306,7 @@ async fn state_of_the_world_sds_sends_the_requested_secrets() {
     let (asks, asked) = mpsc::channel::<DiscoveryRequest>(16);
     let asked = futures_util::stream::unfold(asked, async |mut asked| Some((asked.recv().await?, asked)));
     let mut client = discovery(&world).await;
-    let mut told = client.stream_secrets(asked.boxed()).await.unwrap().into_inner();
+    let mut responses = client.stream_secrets(asked.boxed()).await.unwrap().into_inner();
     let ask = |names: &[&str], nonce: &str| DiscoveryRequest {
         type_url: TYPE_URL.to_owned(),
         resource_names: names.iter().map(ToString::to_string).collect(),
@@ -311,14 +314,14 @@ async fn state_of_the_world_sds_sends_the_requested_secrets() {
         ..DiscoveryRequest::default()
     };
     asks.send(ask(&["a.example", "a.other"], "")).await.unwrap();
-    let first = told.message().await.unwrap().unwrap();
+    let first = responses.message().await.unwrap().unwrap();
     assert_eq!(secret(&first.resources[0]).0.name, "a.example");
     assert!(!first.nonce.is_empty() && !first.version_info.is_empty());
     // An acknowledgement, a request with a stale nonce, which the proxy ignores, and a request with another name.
     asks.send(ask(&["a.example", "a.other"], &first.nonce)).await.unwrap();
     asks.send(ask(&["b.example"], "stale")).await.unwrap();
     asks.send(ask(&["c.example", "a.example"], &first.nonce)).await.unwrap();
-    let second = told.message().await.unwrap().unwrap();
+    let second = responses.message().await.unwrap().unwrap();
     assert_eq!(secret(&second.resources[0]).0.name, "c.example");
     // A unary fetch returns the same secret.
     let fetched = client.fetch_secrets(ask(&["a.example", "a.other"], "")).await.unwrap().into_inner();

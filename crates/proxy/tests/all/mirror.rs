@@ -28,8 +28,8 @@ use tokio_rustls::client::TlsStream;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{Certificate, DistinguishedName, GeneralName, HostOrIp, KeyUsage, SerialNumber, UnixTime};
 
-use crate::permission::{Judge, Says};
-use crate::world::{Client, TIMEOUT, World, ask, authority, leaf, now, say};
+use crate::permission::{Behaviour, Judge};
+use crate::world::{Client, TIMEOUT, World, ask, authority, echo_service, leaf, now};
 
 const DAY: i64 = 86_400;
 /// Both HTTP versions.
@@ -107,7 +107,7 @@ impl Server {
                 tokio::spawn(async move {
                     let Ok(stream) = accepting.await else { return };
                     let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    let _ = http.serve_connection(TokioIo::new(stream), service_fn(say)).await;
+                    let _ = http.serve_connection(TokioIo::new(stream), service_fn(echo_service)).await;
                 });
             }
         });
@@ -164,8 +164,8 @@ async fn mirrored_leaf_copies_subject_names_and_validity() {
         own.serial != theirs.serial && own.public_key != theirs.public_key && own.issuer != theirs.issuer
     );
     assert!(own.faults.is_empty(), "{:?}", own.faults);
-    let said = get(&mut stream, "shop.example").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = get(&mut stream, "shop.example").await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     assert_eq!(server.made(), 1, "the connection that it was seen on serves the request");
     // A client that connects by address gets the same server certificate, and so the same leaf.
     let by_address = world.tls(&client, &server.target(), "127.0.0.1").await.unwrap();
@@ -197,8 +197,8 @@ async fn hosts_of_one_certificate_share_a_leaf_and_count_as_one_new_name() {
     for name in ["a.shop.example", "b.shop.example", "c.shop.example"] {
         let mut stream = world.tls(&client, &server.target(), name).await.unwrap();
         seen.insert(leaf(&stream).der.to_vec());
-        let said = get(&mut stream, name).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let response = get(&mut stream, name).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     assert_eq!((seen.len(), world.running.store().counts().minted), (1, 1));
     assert_eq!(world.running.store().counts().refused, 0);
@@ -237,8 +237,8 @@ async fn concurrent_handshakes_share_one_probe_and_one_leaf() {
     let serials: HashSet<_> = streams.iter().map(|stream| leaf(stream).serial.content().to_vec()).collect();
     assert_eq!((serials.len(), server.made()), (1, 1));
     for stream in &mut streams {
-        let said = get(stream, "shop.example").await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let response = get(stream, "shop.example").await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     let counts = world.running.store().counts();
     assert_eq!((counts.minted, counts.failed, counts.refused), (1, 0, 0));
@@ -264,8 +264,11 @@ async fn upstream_failure_returns_an_error_page_under_an_ordinary_leaf() {
         let world = believed.proxy().await;
         let mut stream = world.tls(&Client::fresh(&world.root), &target, name).await.unwrap();
         is_usual(&leaf(&stream), name);
-        let said = get(&mut stream, name).await;
-        assert!(said.starts_with("HTTP/1.1 502") && said.contains(&format!("error={error}")), "{said}");
+        let response = get(&mut stream, name).await;
+        assert!(
+            response.starts_with("HTTP/1.1 502") && response.contains(&format!("error={error}")),
+            "{response}"
+        );
     }
 }
 
@@ -284,8 +287,8 @@ async fn unverified_or_oversized_certificate_is_not_mirrored() {
     for (world, target) in [(unverified, server.target()), (crowded.proxy().await, crowded.target())] {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "shop.example").await.unwrap();
         is_usual(&leaf(&stream), "shop.example");
-        let said = get(&mut stream, "shop.example").await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let response = get(&mut stream, "shop.example").await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
 }
 
@@ -305,8 +308,8 @@ async fn negotiated_alpn_matches_the_server_protocol() {
     let client = offering(&world.root, &BOTH);
     let mut stream = world.tls(&client, &old.target(), "shop.example").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let said = get(&mut stream, "shop.example").await;
-    assert!(said.contains("HTTP/1.1\n"), "{said}");
+    let response = get(&mut stream, "shop.example").await;
+    assert!(response.contains("HTTP/1.1\n"), "{response}");
     assert_eq!(old.made(), 1);
     // A client that supports only HTTP/2 is accepted.
     let stream = world.tls(&offering(&world.root, &["h2"]), &old.target(), "shop.example").await.unwrap();
@@ -354,21 +357,21 @@ async fn other_san_names_are_forwarded_unless_their_policy_differs() {
         ("a.shop", 200),
     ];
     for (name, status) in cases {
-        let said = get(&mut stream, &format!("{name}.example")).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+        let response = get(&mut stream, &format!("{name}.example")).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {response}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_san_names_require_permission() {
     let server = Server::start(shown(&["a.shop.example", "b.shop.example", "c.shop.example"])).await;
-    let judge = Judge::that(Says::NoTo("domain=b.shop.example&")).await;
+    let judge = Judge::start_with(Behaviour::NoTo("domain=b.shop.example&")).await;
     let world = server.proxy_with(|options| options.permission = Some(judge.options())).await;
     let mut stream =
         world.tls(&Client::fresh(&world.root), &server.target(), "a.shop.example").await.unwrap();
     for (name, status) in [("a", 200), ("b", 421), ("c", 200), ("b", 421), ("a", 200)] {
-        let said = get(&mut stream, &format!("{name}.shop.example")).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+        let response = get(&mut stream, &format!("{name}.shop.example")).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {response}");
     }
 }
 
@@ -414,9 +417,9 @@ async fn certificate_that_expires_or_has_other_names_is_not_mirrored() {
         Server::start(Shown { last: now().plus(3_600), ..shown(&["shop.example", "*.b.example"]) }).await;
     let der = &server.certificate.der;
     let of = |name: &str, at: UnixTime| MirrorTemplate::of(der, &HostOrIp::parse(name).unwrap(), at);
-    let likeness = of("x.b.example", now()).unwrap();
-    assert_eq!(likeness, of("shop.example", now()).unwrap(), "the same for all its hosts");
-    assert_eq!(likeness.first_name().to_string(), "shop.example");
+    let template = of("x.b.example", now()).unwrap();
+    assert_eq!(template, of("shop.example", now()).unwrap(), "the same for all its hosts");
+    assert_eq!(template.first_name().to_string(), "shop.example");
     assert_eq!(of("b.example", now()), Err(MirrorTemplateError::OtherName));
     assert_eq!(of("10.0.0.1", now()), Err(MirrorTemplateError::OtherName));
     assert_eq!(of("shop.example", now().plus(3_590)), Err(MirrorTemplateError::Ends));
@@ -425,8 +428,8 @@ async fn certificate_that_expires_or_has_other_names_is_not_mirrored() {
     assert!(matches!(not_read, Err(MirrorTemplateError::Unreadable(_))));
     let minter =
         Minter::new(authority().0, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(DAY as u64));
-    let late = minter.mint_like(&likeness, LeafKeyKind::P256, now().plus(3_590)).await;
+    let late = minter.mint_mirrored(&template, LeafKeyKind::P256, now().plus(3_590)).await;
     assert_eq!(late.unwrap_err(), MintError::MirroredEnds);
-    let in_time = minter.mint_like(&likeness, LeafKeyKind::P256, now()).await.unwrap();
+    let in_time = minter.mint_mirrored(&template, LeafKeyKind::P256, now()).await.unwrap();
     assert_eq!(in_time.not_after, server.certificate.not_after);
 }

@@ -73,8 +73,8 @@ async fn http2_streams_authenticate_separately_and_pages_are_public() {
     ] {
         let page = ask(Method::GET, uri, None).await;
         assert_eq!(page.status(), StatusCode::OK, "{uri}");
-        let said = page.into_body().collect().await.unwrap().to_bytes();
-        assert!(String::from_utf8_lossy(&said).contains(wanted), "{uri}: {said:?}");
+        let response = page.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&response).contains(wanted), "{uri}: {response:?}");
     }
     let asked = ask(Method::GET, "http://a.example/", None).await;
     assert_eq!(asked.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
@@ -93,14 +93,14 @@ async fn socks5_works_inside_tls() {
         (&request, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
     ] {
         testbed::write_and_flush(&mut stream, message).await.unwrap();
-        let mut said = vec![0; answer.len()];
-        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut said)).await.unwrap().unwrap();
-        assert_eq!(said, answer);
+        let mut response = vec![0; answer.len()];
+        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut response)).await.unwrap().unwrap();
+        assert_eq!(response, answer);
     }
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-    let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,14 +114,14 @@ async fn tls_parent_proxy_is_verified_against_the_upstream_roots() {
         (vec![upstream.root.clone()], "error=tls_certificate_error"),
     ] {
         let world = World::new(&upstream.root, |options| {
-            let way = Parent::new(&url, Some("alice:secret")).unwrap();
-            options.upstreams.way = UpstreamRoute::Parent(Arc::new(way));
+            let route = Parent::new(&url, Some("alice:secret")).unwrap();
+            options.upstreams.route = UpstreamRoute::Parent(Arc::new(route));
             options.upstream_roots = roots;
         })
         .await;
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-        assert!(said.contains(wanted), "{wanted}: {said}");
+        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        assert!(response.contains(wanted), "{wanted}: {response}");
     }
 }

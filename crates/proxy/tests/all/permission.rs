@@ -39,7 +39,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Response of the permission service.
 #[derive(Clone, Debug)]
-pub(crate) enum Says {
+pub(crate) enum Behaviour {
     Status(u16),
     /// Denies requests that contain this text, and allows others.
     NoTo(&'static str),
@@ -57,9 +57,9 @@ pub(crate) enum Says {
 #[derive(Clone)]
 pub(crate) struct Judge {
     address: SocketAddr,
-    says: Arc<Mutex<Says>>,
+    behaviour: Arc<Mutex<Behaviour>>,
     /// Received requests: URI and `Authorization` header.
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    questions: Arc<Mutex<Vec<(String, Option<String>)>>>,
     connections: Arc<AtomicUsize>,
     /// Number of requests that the proxy cancelled.
     given_up: Arc<AtomicUsize>,
@@ -75,12 +75,12 @@ impl Drop for Waits {
 }
 
 impl Judge {
-    pub(crate) async fn that(says: Says) -> Self {
+    pub(crate) async fn start_with(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let judge = Self {
             address: listener.local_addr().unwrap(),
-            says: Arc::new(Mutex::new(says)),
-            asked: Arc::default(),
+            behaviour: Arc::new(Mutex::new(behaviour)),
+            questions: Arc::default(),
             connections: Arc::default(),
             given_up: Arc::default(),
         };
@@ -102,28 +102,28 @@ impl Judge {
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         let shown = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
-        self.asked.lock().push((request.uri().to_string(), shown));
-        let says = self.says.lock().clone();
+        self.questions.lock().push((request.uri().to_string(), shown));
+        let behaviour = self.behaviour.lock().clone();
         let mut response = Response::new(Empty::new().boxed_unsync());
-        match says {
-            Says::Status(status) => *response.status_mut() = status.try_into().unwrap(),
-            Says::NoTo(part) if request.uri().to_string().contains(part) => {
+        match behaviour {
+            Behaviour::Status(status) => *response.status_mut() = status.try_into().unwrap(),
+            Behaviour::NoTo(part) if request.uri().to_string().contains(part) => {
                 *response.status_mut() = hyper::StatusCode::FORBIDDEN;
             }
-            Says::NoTo(_) => {}
-            Says::Nothing => {
+            Behaviour::NoTo(_) => {}
+            Behaviour::Nothing => {
                 let _waits = Waits(Arc::clone(&self.given_up));
                 std::future::pending::<()>().await;
             }
-            Says::Elsewhere(place) => {
+            Behaviour::Elsewhere(place) => {
                 *response.status_mut() = hyper::StatusCode::FOUND;
                 response.headers_mut().insert(LOCATION, place.parse().unwrap());
             }
-            Says::Endless | Says::Huge => {
+            Behaviour::Endless | Behaviour::Huge => {
                 let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 4_096])));
                 let endless = futures_util::stream::repeat_with(piece);
                 *response.body_mut() = StreamBody::new(endless).boxed_unsync();
-                if matches!(says, Says::Huge) {
+                if matches!(behaviour, Behaviour::Huge) {
                     response.headers_mut().insert(CONTENT_LENGTH, (1_u64 << 40).into());
                 }
             }
@@ -137,12 +137,12 @@ impl Judge {
         Options { timeout: TIMEOUT, ..Options::new(url) }
     }
 
-    fn asked(&self) -> usize {
-        self.asked.lock().len()
+    fn questions(&self) -> usize {
+        self.questions.lock().len()
     }
 
-    fn says(&self, says: Says) {
-        *self.says.lock() = says;
+    fn behaviour(&self, behaviour: Behaviour) {
+        *self.behaviour.lock() = behaviour;
     }
 }
 
@@ -154,7 +154,7 @@ async fn world(upstream: &Upstream, permission: Options) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_clients_cause_one_permission_request() {
     let upstream = Upstream::start("localhost").await;
-    let judge = Judge::that(Says::Status(204)).await;
+    let judge = Judge::start_with(Behaviour::Status(204)).await;
     let permission = Options { token: Some(Token::new("hunter2".into())), ..judge.options() };
     let world = Arc::new(world(&upstream, permission).await);
     let target = format!("localhost:{}", upstream.address.port());
@@ -166,20 +166,20 @@ async fn concurrent_clients_cause_one_permission_request() {
             ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await
         })
     });
-    for said in futures_util::future::join_all(clients).await {
-        assert!(said.unwrap().starts_with("HTTP/1.1 200"));
+    for reply in futures_util::future::join_all(clients).await {
+        assert!(reply.unwrap().starts_with("HTTP/1.1 200"));
     }
-    let asked = judge.asked.lock().clone();
+    let questions = judge.questions.lock().clone();
     let (question, shown) = ("/leaf?for=proxy&domain=localhost&client=127.0.0.1", "Bearer hunter2");
-    assert_eq!(asked, [(question.to_owned(), Some(shown.to_owned()))]);
+    assert_eq!(questions, [(question.to_owned(), Some(shown.to_owned()))]);
     assert_eq!(world.running.store().counts().minted, 1);
     // Another name causes another request on the idle connection. A CONNECT to an address waits for the name.
-    let (said, _stream) = world.connect("other.example:443").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    assert_eq!((judge.asked(), judge.connections.load(SeqCst)), (2, 1));
-    let (said, _stream) = world.connect("127.0.0.1:443").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    assert_eq!(judge.asked(), 2);
+    let (reply, _stream) = world.connect("other.example:443").await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert_eq!((judge.questions(), judge.connections.load(SeqCst)), (2, 1));
+    let (reply, _stream) = world.connect("127.0.0.1:443").await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert_eq!(judge.questions(), 2);
 }
 
 /// A real store that counts its calls.
@@ -218,7 +218,7 @@ impl Backend for Watched {
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_names_never_reach_the_second_level_store() {
     let upstream = Upstream::start("localhost").await;
-    let judge = Judge::that(Says::Status(403)).await;
+    let judge = Judge::start_with(Behaviour::Status(403)).await;
     let folder = tempfile::tempdir().unwrap();
     let place = Store::open(&StoreUrl::sqlite(folder.path().join("leaves.db"))).await.unwrap();
     let ring = Arc::new(Keyring::ephemeral());
@@ -234,26 +234,26 @@ async fn denied_names_never_reach_the_second_level_store() {
     })
     .await;
     for _ in 0..2 {
-        let (said, mut stream) = world.connect("localhost:443").await;
-        assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
+        let (reply, mut stream) = world.connect("localhost:443").await;
+        assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("http_request_denied"), "{reply}");
         let mut page = [0; 45];
         stream.read_exact(&mut page).await.unwrap();
         let page = String::from_utf8_lossy(&page);
         assert!(page.contains("bulla proxy: localhost is not permitted here"), "{page}");
     }
-    assert_eq!(judge.asked(), 1, "a no is remembered");
+    assert_eq!(judge.questions(), 1, "a no is remembered");
     // The same over SOCKS5.
     let mut stream = world.tcp().await;
     stream.write_all(b"\x05\x01\x00\x05\x01\x00\x03\x09localhost\x01\xbb").await.unwrap();
-    let mut said = [0; 12];
-    stream.read_exact(&mut said).await.unwrap();
-    assert_eq!(said[..4], [5, 0, 5, 2], "not allowed");
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).await.unwrap();
+    assert_eq!(reply[..4], [5, 0, 5, 2], "not allowed");
     // A name that CONNECT did not contain is denied after the ClientHello, before the handshake.
     let client = Client::fresh(&world.root);
     assert!(world.tls(&client, &upstream.address.to_string(), "localhost").await.is_err());
-    assert_eq!((judge.asked(), trips.load(SeqCst), world.running.store().counts().minted), (1, 0, 0));
+    assert_eq!((judge.questions(), trips.load(SeqCst), world.running.store().counts().minted), (1, 0, 0));
     // An allowed name is looked up, minted and stored.
-    judge.says(Says::Status(200));
+    judge.behaviour(Behaviour::Status(200));
     let port = upstream.address.port();
     world.tls(&client, &format!("127.0.0.1:{port}"), "b.localhost").await.unwrap();
     assert_eq!((trips.load(SeqCst), world.running.store().counts().minted), (3, 1));
@@ -267,11 +267,11 @@ async fn denied_names_never_reach_the_second_level_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permission_expires_even_for_a_cached_leaf() {
     let upstream = Upstream::start("localhost").await;
-    let judge = Judge::that(Says::Status(200)).await;
+    let judge = Judge::start_with(Behaviour::Status(200)).await;
     let world = world(&upstream, Options { yes_for: Duration::from_millis(1), ..judge.options() }).await;
     let (client, target) = (Client::fresh(&world.root), upstream.address.to_string());
     world.tls(&client, &target, "localhost").await.unwrap();
-    judge.says(Says::Status(404));
+    judge.behaviour(Behaviour::Status(404));
     let began = Instant::now();
     while world.tls(&client, &target, "localhost").await.is_ok() {
         assert!(began.elapsed() < TIMEOUT, "the yes counts for ever");
@@ -282,70 +282,79 @@ async fn permission_expires_even_for_a_cached_leaf() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_permission_response_denies_or_allows_by_policy() {
     let upstream = Upstream::start("localhost").await;
-    let elsewhere = Judge::that(Says::Status(200)).await;
+    let elsewhere = Judge::start_with(Behaviour::Status(200)).await;
     let place = format!("http://{}/", elsewhere.address);
-    for says in [Says::Nothing, Says::Status(500), Says::Elsewhere(place), Says::Endless, Says::Huge] {
-        let judge = Judge::that(says.clone()).await;
-        let timeout = match says {
-            Says::Nothing => Duration::from_secs(2),
+    for behaviour in [
+        Behaviour::Nothing,
+        Behaviour::Status(500),
+        Behaviour::Elsewhere(place),
+        Behaviour::Endless,
+        Behaviour::Huge,
+    ] {
+        let judge = Judge::start_with(behaviour.clone()).await;
+        let timeout = match behaviour {
+            Behaviour::Nothing => Duration::from_secs(2),
             _ => TIMEOUT,
         };
         let options = Options { timeout, ..judge.options() };
         let refusing = world(&upstream, options.clone()).await;
-        let (said, _) = refusing.connect("localhost:443").await;
+        let (reply, _) = refusing.connect("localhost:443").await;
         assert!(
-            said.starts_with("HTTP/1.1 503") && said.contains("proxy_internal_error"),
-            "{says:?}: {said}"
+            reply.starts_with("HTTP/1.1 503") && reply.contains("proxy_internal_error"),
+            "{behaviour:?}: {reply}"
         );
         let client = Client::fresh(&refusing.root);
-        assert!(refusing.tls(&client, &upstream.address.to_string(), "localhost").await.is_err(), "{says:?}");
+        assert!(
+            refusing.tls(&client, &upstream.address.to_string(), "localhost").await.is_err(),
+            "{behaviour:?}"
+        );
         assert_eq!(refusing.running.store().counts().minted, 0);
         let allowing = world(&upstream, Options { when_away: WhenAway::Allow, ..options }).await;
-        let (said, _stream) = allowing.connect("localhost:443").await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{says:?}: {said}");
+        let (reply, _stream) = allowing.connect("localhost:443").await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{behaviour:?}: {reply}");
         let client = Client::fresh(&allowing.root);
         allowing.tls(&client, &upstream.address.to_string(), "localhost").await.unwrap();
-        assert!(judge.asked() >= 2, "{says:?}");
+        assert!(judge.questions() >= 2, "{behaviour:?}");
     }
-    assert_eq!(elsewhere.asked(), 0, "redirects are not followed");
+    assert_eq!(elsewhere.questions(), 0, "redirects are not followed");
     // No server listens at this address.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let options = Options { timeout: TIMEOUT, ..Options::new(format!("http://{gone}/")) };
-    let (said, _) = world(&upstream, options).await.connect("localhost:443").await;
-    assert!(said.starts_with("HTTP/1.1 503"), "{said}");
+    let (reply, _) = world(&upstream, options).await.connect("localhost:443").await;
+    assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unavailable_permission_service_is_probed_rarely_and_recovers() {
     let upstream = Upstream::start("localhost").await;
-    let judge = Judge::that(Says::Status(503)).await;
+    let judge = Judge::start_with(Behaviour::Status(503)).await;
     let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
     let began = Instant::now();
     for number in 0..40 {
-        let (said, _stream) = world.connect(&format!("n{number}.example:443")).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let (reply, _stream) = world.connect(&format!("n{number}.example:443")).await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
     let most = 8 + 1 + began.elapsed().as_secs() as usize;
-    assert!((8..=most).contains(&judge.asked()), "{} questions for 40 names", judge.asked());
-    judge.says(Says::Status(403));
+    assert!((8..=most).contains(&judge.questions()), "{} questions for 40 names", judge.questions());
+    judge.behaviour(Behaviour::Status(403));
     let began = Instant::now();
     while !world.connect("back.example:443").await.0.starts_with("HTTP/1.1 403") {
         assert!(began.elapsed() < TIMEOUT, "never asked again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // From now on, each name causes one request.
-    let asked = judge.asked();
+    let questions = judge.questions();
     for number in 0..3 {
-        let (said, _) = world.connect(&format!("m{number}.example:443")).await;
-        assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+        let (reply, _) = world.connect(&format!("m{number}.example:443")).await;
+        assert!(reply.starts_with("HTTP/1.1 403"), "{reply}");
     }
-    assert_eq!(judge.asked(), asked + 3);
+    assert_eq!(judge.questions(), questions + 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permission_request_is_cancelled_with_its_last_waiter() {
     let upstream = Upstream::start("localhost").await;
-    let judge = Judge::that(Says::Nothing).await;
+    let judge = Judge::start_with(Behaviour::Nothing).await;
     let world = world(&upstream, Options { timeout: 10 * TIMEOUT, ..judge.options() }).await;
     let mut waiting = Vec::new();
     for _ in 0..2 {
@@ -353,16 +362,16 @@ async fn permission_request_is_cancelled_with_its_last_waiter() {
         stream.write_all(b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await.unwrap();
         waiting.push(stream);
     }
-    until("it is asked", || judge.asked() == 1).await;
+    until("it is asked", || judge.questions() == 1).await;
     waiting.clear();
     until("it is given up", || judge.given_up.load(SeqCst) == 1).await;
-    assert_eq!(judge.asked(), 1);
+    assert_eq!(judge.questions(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn minting_consumers_require_permission_over_http_and_sds() {
     let (_, root) = authority();
-    let judge = Judge::that(Says::Status(200)).await;
+    let judge = Judge::start_with(Behaviour::Status(200)).await;
     let world = World::new(&root, |options| {
         options.minting = Some(crate::minting::options());
         options.permission = Some(judge.options());
@@ -382,16 +391,16 @@ async fn minting_consumers_require_permission_over_http_and_sds() {
             resource_names: vec![name.to_owned()],
             ..DiscoveryRequest::default()
         };
-        discovery.fetch_secrets(request).await.map(|said| said.into_inner().resources.len())
+        discovery.fetch_secrets(request).await.map(|reply| reply.into_inner().resources.len())
     };
     assert_eq!((get("a.example").await, fetch("a.example").await.unwrap()), (200, 1));
     assert_eq!(get("a.other").await, 204);
     let question = "/leaf?for=proxy&domain=a.example&client=127.0.0.1&consumer=local";
-    let asked: Vec<_> = judge.asked.lock().iter().map(|(question, _)| question.clone()).collect();
-    assert_eq!(asked, [question], "once for both doors, and never for what is none of its names");
-    judge.says(Says::Status(403));
+    let questions: Vec<_> = judge.questions.lock().iter().map(|(question, _)| question.clone()).collect();
+    assert_eq!(questions, [question], "once for both doors, and never for what is none of its names");
+    judge.behaviour(Behaviour::Status(403));
     assert_eq!((get("b.example").await, fetch("b.example").await.unwrap()), (204, 0));
-    judge.says(Says::Status(500));
+    judge.behaviour(Behaviour::Status(500));
     assert_eq!(get("c.example").await, 503);
     let error = fetch("c.example").await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::Unavailable);

@@ -33,20 +33,23 @@ async fn requests_are_forwarded_over_http1_and_http2() {
     let own = leaf(&stream);
     assert_eq!(own.subject_alt_names, [GeneralName::Dns("localhost".into())]);
     assert!(own.not_after.since(own.not_before) <= 47 * 86_400 + 3_600, "{own:?}");
-    let said = ask(
+    let reply = ask(
         &mut stream,
         &format!("POST /a?b HTTP/1.1\r\nHost: {target}\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\nX-Yours: 2\r\n\
                   Proxy-Authorization: Basic eDp5\r\nTE: gzip, trailers\r\nTransfer-Encoding: chunked\r\n\r\n\
                   3\r\nabc\r\n0\r\n\r\n"),
     )
     .await;
-    assert!(said.contains("POST /a?b HTTP/1.1\n") && said.contains(&format!("host: {target}\n")), "{said}");
     assert!(
-        said.contains("x-yours: 2\n") && said.contains("te: trailers\n") && said.contains("body of 3\n"),
-        "{said}"
+        reply.contains("POST /a?b HTTP/1.1\n") && reply.contains(&format!("host: {target}\n")),
+        "{reply}"
+    );
+    assert!(
+        reply.contains("x-yours: 2\n") && reply.contains("te: trailers\n") && reply.contains("body of 3\n"),
+        "{reply}"
     );
     for gone in ["x-mine", "proxy-authorization", "keep-alive"] {
-        assert!(!said.to_lowercase().contains(gone), "{gone}: {said}");
+        assert!(!reply.to_lowercase().contains(gone), "{gone}: {reply}");
     }
 
     let client = Client::of(&world.root, "h2");
@@ -56,8 +59,8 @@ async fn requests_are_forwarded_over_http1_and_http2() {
     tokio::spawn(connection);
     let request = Request::get(format!("https://{target}/two")).body(Full::<Bytes>::default()).unwrap();
     let body = sender.send_request(request).await.unwrap().collect().await.unwrap().to_bytes();
-    let said = String::from_utf8(body.to_vec()).unwrap();
-    assert!(said.contains("/two HTTP/2.0\n"), "{said}");
+    let reply = String::from_utf8(body.to_vec()).unwrap();
+    assert!(reply.contains("/two HTTP/2.0\n"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +73,8 @@ async fn upstream_connections_and_tls_sessions_are_reused() {
     for _ in 0..3 {
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
         for _ in 0..3 {
-            let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-            assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+            let reply = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+            assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         }
         kinds.push(stream.get_ref().1.handshake_kind().unwrap());
     }
@@ -93,17 +96,18 @@ async fn sni_selects_the_host_and_connect_target_is_the_fallback() {
     // that name too.
     let mut stream = world.tls(&client, &target, "a.example").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Dns("a.example".into())]);
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     // A ClientHello for an address has no SNI.
     let stream = world.tls(&client, &target, "127.0.0.1").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Ip("127.0.0.1".parse().unwrap())]);
     // The upstream certificate does not have this name: the proxy returns 502 with the reason.
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     assert!(
-        said.starts_with("HTTP/1.1 502") && said.contains("proxy-status: bulla; error=tls_certificate_error"),
-        "{said}"
+        reply.starts_with("HTTP/1.1 502")
+            && reply.contains("proxy-status: bulla; error=tls_certificate_error"),
+        "{reply}"
     );
     // The tunnel goes to the name of the SNI, not to the CONNECT target. The client receives the upstream's own certificate.
     let direct = Client::of(&upstream.root, "http/1.1");
@@ -122,16 +126,16 @@ async fn request_host_must_match_the_host_of_its_connection() {
     let plain = crate::ways::plain().await;
     let world = World::new(&upstream.root, |_| {}).await;
     let port = upstream.address.port();
-    let asked = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let request_head = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let cases = [("localhost", 200), ("front.example", 421), ("127.0.0.1", 421), ("LOCALHOST.:1", 200)];
     for (host, status) in cases {
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = world.tls(&client, &format!("localhost:{port}"), "localhost").await.unwrap();
-        let said = ask(&mut stream, &asked(host)).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "TLS, {host}: {said}");
-        let said =
+        let reply = ask(&mut stream, &request_head(host)).await;
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "TLS, {host}: {reply}");
+        let reply =
             ask(&mut stream, &format!("GET https://{host}/ HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "TLS in full, {host}: {said}");
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "TLS in full, {host}: {reply}");
         let stream =
             world.tls(&Client::of(&world.root, "h2"), &format!("localhost:{port}"), "localhost").await;
         let (sender, _connection) = world::http2(stream.unwrap()).await;
@@ -141,15 +145,15 @@ async fn request_host_must_match_the_host_of_its_connection() {
             "HTTP/2, {host}"
         );
         let (_, mut stream) = world.connect(&format!("localhost:{plain}")).await;
-        let said = ask(&mut stream, &asked(host)).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "in the clear, {host}: {said}");
+        let reply = ask(&mut stream, &request_head(host)).await;
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "in the clear, {host}: {reply}");
     }
     // A connection to an address accepts requests for that address and for names that resolve to it.
     for (host, status) in [("127.0.0.1", 200), ("localhost", 200), ("front.example", 421), ("127.0.0.2", 421)]
     {
         let (_, mut stream) = world.connect(&format!("127.0.0.1:{plain}")).await;
-        let said = ask(&mut stream, &asked(host)).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "to an address, {host}: {said}");
+        let reply = ask(&mut stream, &request_head(host)).await;
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "to an address, {host}: {reply}");
     }
 }
 
@@ -165,19 +169,19 @@ async fn names_are_tunneled_or_rejected_by_rules() {
     let port = upstream.address.port();
     let direct = Client::of(&upstream.root, "http/1.1");
     let mut stream = world.tls(&direct, &format!("localhost:{port}"), "localhost").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    let (said, _) = world.connect("x.bad.example:443").await;
-    assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let (reply, _) = world.connect("x.bad.example:443").await;
+    assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("http_request_denied"), "{reply}");
     // Only the SNI has the rejected name: the proxy returns an error page.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "x.bad.example").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 403") && said.contains("not allowed"), "{said}");
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("not allowed"), "{reply}");
     // The name is rejected on a connection for another name too.
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "front.example").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 403"), "{reply}");
     assert_eq!(world.running.store().counts().minted, 2, "nothing is minted for what is passed on");
 }
 
@@ -194,8 +198,8 @@ async fn rejection_is_sent_before_the_request_body_arrives() {
     // The client sends header and body separately, as many clients do.
     for _ in 0..3 {
         let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
-        let said = ask(&mut stream, head).await;
-        assert!(said.starts_with("HTTP/1.1 403"), "before the body came: {said}");
+        let reply = ask(&mut stream, head).await;
+        assert!(reply.starts_with("HTTP/1.1 403"), "before the body came: {reply}");
         testbed::write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
 }
@@ -211,12 +215,15 @@ async fn ntlm_connections_are_not_shared_and_http2_cookies_are_joined() {
             counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             tokio::spawn(async move {
                 loop {
-                    let asked = head(&mut stream).await;
-                    if asked.is_empty() {
+                    let request_head = head(&mut stream).await;
+                    if request_head.is_empty() {
                         return;
                     }
-                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{asked}", asked.len());
-                    let _ = stream.write_all(said.as_bytes()).await;
+                    let reply = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{request_head}",
+                        request_head.len()
+                    );
+                    let _ = stream.write_all(reply.as_bytes()).await;
                 }
             });
         }
@@ -226,8 +233,8 @@ async fn ntlm_connections_are_not_shared_and_http2_cookies_are_joined() {
     let get = |more: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
     // A connection that NTLM has authenticated is not reused for other users.
     for more in ["Authorization: NTLM abc\r\n", "Authorization: negotiate abc\r\n", ""] {
-        let said = ask(&mut world.tcp().await, &get(more)).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let reply = ask(&mut world.tcp().await, &get(more)).await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
     ask(&mut world.tcp().await, &get("")).await;
     assert_eq!(
@@ -236,16 +243,16 @@ async fn ntlm_connections_are_not_shared_and_http2_cookies_are_joined() {
         "two for two users, and one for both others"
     );
     // Several cookie headers of HTTP/2 become one header in HTTP/1.1, and bodies of unknown length arrive.
-    let (said, tunnel) = world.connect(&address.to_string()).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let (reply, tunnel) = world.connect(&address.to_string()).await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(tunnel)).await.unwrap();
     tokio::spawn(connection);
     let request =
         Request::get(format!("http://{address}/two")).header("cookie", "a=1").header("cookie", "b=2");
     let answer = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
-    let said = String::from_utf8(answer.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    assert!(said.contains("cookie: a=1; b=2\r\n"), "{said}");
+    let reply = String::from_utf8(answer.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(reply.contains("cookie: a=1; b=2\r\n"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,15 +262,15 @@ async fn plain_http_and_protocol_upgrades_are_forwarded() {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let asked = head(&mut stream).await;
-                if asked.to_lowercase().contains("upgrade: echo\r\n") {
+                let request_head = head(&mut stream).await;
+                if request_head.to_lowercase().contains("upgrade: echo\r\n") {
                     stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await.unwrap();
                     let (mut from, mut to) = stream.split();
                     let _ = tokio::io::copy(&mut from, &mut to).await;
                 } else {
-                    let line = asked.lines().next().unwrap();
-                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{line}", line.len());
-                    stream.write_all(said.as_bytes()).await.unwrap();
+                    let line = request_head.lines().next().unwrap();
+                    let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{line}", line.len());
+                    stream.write_all(reply.as_bytes()).await.unwrap();
                 }
             });
         }
@@ -271,14 +278,14 @@ async fn plain_http_and_protocol_upgrades_are_forwarded() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let mut stream = world.tcp().await;
-    let said = ask(&mut stream, &format!("GET http://{address}/x HTTP/1.1\r\nHost: other\r\n\r\n")).await;
-    assert!(said.ends_with("GET /x HTTP/1.1"), "{said}");
-    let (said, mut stream) = world.connect(&address.to_string()).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let reply = ask(&mut stream, &format!("GET http://{address}/x HTTP/1.1\r\nHost: other\r\n\r\n")).await;
+    assert!(reply.ends_with("GET /x HTTP/1.1"), "{reply}");
+    let (reply, mut stream) = world.connect(&address.to_string()).await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let upgrade =
         format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
-    let said = ask(&mut stream, &upgrade).await;
-    assert!(said.starts_with("HTTP/1.1 101") && said.to_lowercase().contains("upgrade: echo"), "{said}");
+    let reply = ask(&mut stream, &upgrade).await;
+    assert!(reply.starts_with("HTTP/1.1 101") && reply.to_lowercase().contains("upgrade: echo"), "{reply}");
     stream.write_all(b"ping").await.unwrap();
     let mut pong = [0; 4];
     tokio::time::timeout(TIMEOUT, stream.read_exact(&mut pong)).await.unwrap().unwrap();
@@ -291,17 +298,17 @@ async fn proxy_serves_its_own_pages_and_rejects_requests_to_itself() {
     let world = World::new(&upstream.root, |_| {}).await;
     let own = world.running.address;
     let of = async |request: String| ask(&mut world.tcp().await, &request).await;
-    let said = of(format!("GET /proxy.pac HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
-    assert!(said.contains(&format!("return \"PROXY {own}\"")), "{said}");
-    let said = of("GET /proxy.pac HTTP/1.1\r\nHost: \"; evil\r\n\r\n".to_owned()).await;
-    assert!(!said.contains("evil"), "{said}");
-    let said = of("GET http://bulla.proxy/ca.pem HTTP/1.1\r\nHost: bulla.proxy\r\n\r\n".to_owned()).await;
-    assert!(said.contains("BEGIN CERTIFICATE"), "{said}");
+    let reply = of(format!("GET /proxy.pac HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
+    assert!(reply.contains(&format!("return \"PROXY {own}\"")), "{reply}");
+    let reply = of("GET /proxy.pac HTTP/1.1\r\nHost: \"; evil\r\n\r\n".to_owned()).await;
+    assert!(!reply.contains("evil"), "{reply}");
+    let reply = of("GET http://bulla.proxy/ca.pem HTTP/1.1\r\nHost: bulla.proxy\r\n\r\n".to_owned()).await;
+    assert!(reply.contains("BEGIN CERTIFICATE"), "{reply}");
     let (_, mut stream) = world.connect(&own.to_string()).await;
-    let said = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 508"), "{said}");
-    let (said, _) = world.connect("nosuch.invalid").await;
-    assert!(said.starts_with("HTTP/1.1 400"), "{said}");
+    let reply = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
+    assert!(reply.starts_with("HTTP/1.1 508"), "{reply}");
+    let (reply, _) = world.connect("nosuch.invalid").await;
+    assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -372,8 +379,8 @@ async fn client_that_does_not_read_is_closed_after_the_idle_timeout() {
 /// Offers HTTP/3, and reports the protocol that the client upgrades to.
 fn offers_http3(request: Request<Incoming>) -> Response<AnyBody> {
     let upgrade = request.headers().get("upgrade").map_or("none", |to| to.to_str().unwrap());
-    let said = format!("upgrade {upgrade}");
-    let mut response = Response::new(Full::new(Bytes::from(said)).boxed_unsync());
+    let reply = format!("upgrade {upgrade}");
+    let mut response = Response::new(Full::new(Bytes::from(reply)).boxed_unsync());
     response.headers_mut().insert("alt-svc", "h3=\":443\"; ma=86400".parse().unwrap());
     response.headers_mut().append("alt-svc", "h3-29=\":443\"".parse().unwrap());
     response
@@ -382,16 +389,16 @@ fn offers_http3(request: Request<Incoming>) -> Response<AnyBody> {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_not_led_to_http3() {
     let answers: Answers = |request| Box::pin(async move { offers_http3(request) });
-    let upstream = Upstream::that(Speaks { answers: Some(answers), ..Speaks::default() }).await;
+    let upstream = Upstream::start_with(Speaks { answers: Some(answers), ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::of(&world.root, "http/1.1"), &target, "localhost").await.unwrap();
     let get = format!("GET / HTTP/1.1\r\nHost: {target}\r\n");
-    let said = ask(&mut stream, &format!("{get}\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 200") && !said.to_lowercase().contains("alt-svc"), "{said}");
+    let reply = ask(&mut stream, &format!("{get}\r\n")).await;
+    assert!(reply.starts_with("HTTP/1.1 200") && !reply.to_lowercase().contains("alt-svc"), "{reply}");
     // UDP over HTTP would carry HTTP/3. The server does not get the request to switch, and the client continues by HTTP.
-    let said = ask(&mut stream, &format!("{get}Connection: upgrade\r\nUpgrade: connect-udp\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("upgrade none"), "{said}");
+    let reply = ask(&mut stream, &format!("{get}Connection: upgrade\r\nUpgrade: connect-udp\r\n\r\n")).await;
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("upgrade none"), "{reply}");
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = world::http2(stream).await;
     let response = sender.clone().send_request(world::get(&format!("https://{target}/"))).await.unwrap();

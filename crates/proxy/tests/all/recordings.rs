@@ -24,13 +24,13 @@ fn echo(path: &str, secret: &str) -> (&'static str, Vec<Vec<u8>>) {
         into.finish().unwrap()
     };
     match path {
-        "/split" => ("", format!("it is {secret}!").bytes().map(|octet| vec![octet]).collect()),
+        "/split" => ("", format!("it is {secret}!").bytes().map(|byte| vec![byte]).collect()),
         "/json" => {
             let quoted = serde_json::to_string(&format!("\"{secret}\"")).unwrap();
             ("Content-Type: application/json\r\n", whole(format!("{{\"token\":12,\"a\":{quoted}}}")))
         }
         "/form" => {
-            let escaped: String = secret.bytes().map(|octet| format!("%{octet:02x}")).collect();
+            let escaped: String = secret.bytes().map(|byte| format!("%{byte:02x}")).collect();
             ("Content-Type: application/x-www-form-urlencoded\r\n", whole(format!("t={escaped}")))
         }
         "/coded" => ("", whole(STANDARD.encode(format!("is:{secret}")))),
@@ -52,16 +52,16 @@ async fn upstream() -> u16 {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let _ = stream.set_nodelay(true);
-                let asked = head(&mut stream).await;
+                let request_head = head(&mut stream).await;
                 let header = |name: &str| {
-                    let mut lines = asked.lines();
+                    let mut lines = request_head.lines();
                     lines.find_map(|line| line.to_ascii_lowercase().strip_prefix(name).map(str::to_owned))
                 };
                 // An unread body would reset the connection.
                 let length = header("content-length: ").map_or(0, |length| length.parse().unwrap());
                 let _ = stream.read_exact(&mut vec![0; length]).await;
                 let secret = header("authorization: bearer ");
-                let path = asked.split(' ').nth(1).unwrap_or_default().to_owned();
+                let path = request_head.split(' ').nth(1).unwrap_or_default().to_owned();
                 let (headers, pieces) = echo(&path, secret.as_deref().unwrap_or("nobody"));
                 let cookie = header("cookie: a=").unwrap_or_default();
                 let begin = format!(
@@ -118,9 +118,9 @@ async fn credentials_are_redacted_in_recorded_bodies_in_any_encoding() {
             body.len()
         );
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).await.unwrap();
-        assert!(said.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&said));
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
+        assert!(response.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&response));
     }
     let (text, entries) = recorded(folder.path(), paths.count()).await;
     assert!(!text.contains(CANARY) && !text.contains("of-mine"), "{text}");
@@ -166,9 +166,12 @@ async fn redacted_headers_and_query_values_are_redacted_in_bodies() {
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
     let request = "GET /x?token=hidden%2D1-long&b=seen HTTP/1.1\r\nHost: b.example\r\nAuthorization: Bearer hidden-2-long\r\n\
                    Cookie: a=hidden-3-long; b=hidden-4-long\r\nX-Mine: hidden-5-long\r\n\r\n";
-    let said = crate::world::ask(&mut stream, request).await;
+    let response = crate::world::ask(&mut stream, request).await;
     for number in 2..6 {
-        assert!(said.contains(&format!("hidden-{number}-long")), "the server says all of it again: {said}");
+        assert!(
+            response.contains(&format!("hidden-{number}-long")),
+            "the server says all of it again: {response}"
+        );
     }
     let (text, entries) = recorded(folder.path(), 1).await;
     assert!(!text.contains("hidden"), "{text}");

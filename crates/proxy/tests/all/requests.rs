@@ -108,22 +108,34 @@ async fn rules_block_redirect_rewrite_and_change_headers() {
     let world = world(&upstream, &rules, |_| {}).await;
     let target = format!("127.0.0.1:{port}");
     for spelling in ["/admin", "/%61dmin/x", "/x/../admin"] {
-        let said = get(&world, &target, "b.example", spelling, "").await;
-        assert!(said.starts_with("HTTP/1.1 451") && said.contains("<p>not here"), "{spelling}: {said}");
-        assert!(said.contains("content-type: text/html"), "{said}");
+        let response = get(&world, &target, "b.example", spelling, "").await;
+        assert!(
+            response.starts_with("HTTP/1.1 451") && response.contains("<p>not here"),
+            "{spelling}: {response}"
+        );
+        assert!(response.contains("content-type: text/html"), "{response}");
     }
-    let said = get(&world, &target, "b.example", "/moved", "").await;
-    assert!(said.starts_with("HTTP/1.1 308") && said.contains("location: https://b.example/x"), "{said}");
+    let response = get(&world, &target, "b.example", "/moved", "").await;
+    assert!(
+        response.starts_with("HTTP/1.1 308") && response.contains("location: https://b.example/x"),
+        "{response}"
+    );
     let more = "X-Team: theirs\r\nX-Gone: 1\r\nX-Team: twice\r\n";
-    let said = get(&world, &target, "b.example", "/old/y?q=1", more).await;
-    assert!(said.contains("GET /new/y?q=1 HTTP/1.1\n") && said.contains("x-team: ours\n"), "{said}");
-    assert!(!said.contains("theirs") && !said.contains("twice") && !said.contains("x-gone"), "{said}");
-    assert!(said.contains("x-seen: by us\r\n"), "{said}");
-    let said = get(&world, &target, "b.example", "/old/gone", "").await;
-    assert!(said.contains("GET /new/gone HTTP/1.1\n") && !said.contains("x-seen"), "{said}");
+    let response = get(&world, &target, "b.example", "/old/y?q=1", more).await;
+    assert!(
+        response.contains("GET /new/y?q=1 HTTP/1.1\n") && response.contains("x-team: ours\n"),
+        "{response}"
+    );
+    assert!(
+        !response.contains("theirs") && !response.contains("twice") && !response.contains("x-gone"),
+        "{response}"
+    );
+    assert!(response.contains("x-seen: by us\r\n"), "{response}");
+    let response = get(&world, &target, "b.example", "/old/gone", "").await;
+    assert!(response.contains("GET /new/gone HTTP/1.1\n") && !response.contains("x-seen"), "{response}");
     // The rewritten host applies to the Host header and to the verification of the upstream.
-    let said = get(&world, "127.0.0.1:1", "x.a.example", "/", "").await;
-    assert!(said.contains(&format!("host: localhost:{port}\n")), "{said}");
+    let response = get(&world, "127.0.0.1:1", "x.a.example", "/", "").await;
+    assert!(response.contains(&format!("host: localhost:{port}\n")), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,31 +149,37 @@ async fn credential_is_injected_only_for_the_host_of_its_rule() {
     })
     .await;
     let target = format!("localhost:{port}");
-    let said = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
-    assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
+    let response = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
+    assert!(
+        response.contains(&format!("authorization: Bearer {CANARY}\n")) && !response.contains("mine"),
+        "{response}"
+    );
     assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
     // A connection for another name does not receive the credential, although the request names the host.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 421") && !response.contains("canary"), "{response}");
     // Another server does not receive the credential under that name, whatever its certificate.
     let elsewhere = format!("127.0.0.1:{port}");
-    let said = get(&world, &elsewhere, "localhost", "/", "").await;
-    assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
+    let response = get(&world, &elsewhere, "localhost", "/", "").await;
+    assert!(response.starts_with("HTTP/1.1 421") && !response.contains("canary"), "{response}");
     // Over plain HTTP the proxy does not inject the credential. The proxy rejects TRACE.
     let mut stream = world.tcp().await;
-    let said = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 403") && said.contains("plain HTTP"), "{said}");
+    let response = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 403") && response.contains("plain HTTP"), "{response}");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 405") && !said.contains("canary"), "{said}");
+    let response = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 405") && !response.contains("canary"), "{response}");
     // Without the credential the proxy sends no request.
     *store.value.lock() = None;
     let made = upstream.made();
-    let said = get(&world, &target, "localhost", "/", "").await;
-    assert!(said.starts_with("HTTP/1.1 503") && said.contains("proxy-status: bulla; error="), "{said}");
-    assert!(!said.contains("/team/api"), "where it stands is nobody's business: {said}");
+    let response = get(&world, &target, "localhost", "/", "").await;
+    assert!(
+        response.starts_with("HTTP/1.1 503") && response.contains("proxy-status: bulla; error="),
+        "{response}"
+    );
+    assert!(!response.contains("/team/api"), "where it stands is nobody's business: {response}");
     assert_eq!(upstream.made(), made);
 }
 
@@ -182,13 +200,13 @@ async fn insecure_credential_is_not_injected_for_another_target() {
     for (server, status) in [("localhost", "200"), ("127.0.0.1", "421")] {
         // Plain HTTP after CONNECT: the host of the request may differ from the CONNECT target.
         let (_, mut stream) = world.connect(&format!("{server}:{plain}")).await;
-        let said = ask(&mut stream, host).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
-        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+        let response = ask(&mut stream, host).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {response}");
+        assert_eq!(response.contains(&bearer), status == "200", "{server}: {response}");
         // TLS without verification: the SNI is only a claim of the client, too.
-        let said = get(&world, &format!("{server}:{port}"), "localhost", "/", "").await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
-        assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
+        let response = get(&world, &format!("{server}:{port}"), "localhost", "/", "").await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {response}");
+        assert_eq!(response.contains(&bearer), status == "200", "{server}: {response}");
     }
 }
 
@@ -202,10 +220,10 @@ async fn credential_is_injected_only_for_the_ports_of_its_rule() {
     })
     .await;
     let of = |upstream: &Upstream| format!("localhost:{}", upstream.address.port());
-    let said = get(&world, &of(&upstream), "localhost", "/", "").await;
-    assert!(said.contains(CANARY), "{said}");
-    let said = get(&world, &of(&other), "localhost", "/", "").await;
-    assert!(said.starts_with("HTTP/1.1 421") && said.contains("port"), "{said}");
+    let response = get(&world, &of(&upstream), "localhost", "/", "").await;
+    assert!(response.contains(CANARY), "{response}");
+    let response = get(&world, &of(&other), "localhost", "/", "").await;
+    assert!(response.starts_with("HTTP/1.1 421") && response.contains("port"), "{response}");
     assert_eq!(other.made(), 0);
 }
 
@@ -229,9 +247,9 @@ async fn path_encodings_cannot_bypass_block_or_inject_rules() {
         ("/v2/%2e%2e/x", "GET /x HTTP/1.1\n"),
         ("/v2/a%2Fb", "GET /v2/a%2Fb HTTP/1.1\n"),
     ] {
-        let said = get(&world, &target, "localhost", path, "").await;
-        assert!(said.contains(wanted), "{path}: {said}");
-        assert_eq!(said.contains(CANARY), path.starts_with("/v1/"), "{path}: {said}");
+        let response = get(&world, &target, "localhost", path, "").await;
+        assert!(response.contains(wanted), "{path}: {response}");
+        assert_eq!(response.contains(CANARY), path.starts_with("/v1/"), "{path}: {response}");
     }
     for (path, status) in [
         ("/v1/x%2F..%2F..%2Fadmin", "400"),
@@ -258,8 +276,8 @@ async fn path_encodings_cannot_bypass_block_or_inject_rules() {
         ("/@evil;a=b/x", "451"),
         ("/caf%25C3%25A9%00.png", "451"),
     ] {
-        let said = get(&world, &target, "localhost", path, "").await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {said}");
+        let response = get(&world, &target, "localhost", path, "").await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {response}");
     }
 }
 
@@ -277,9 +295,9 @@ async fn ambiguous_content_type_cannot_bypass_rules() {
         // `Connection` names this header, so the proxy removes it before it applies the rules and asks the upstream.
         ("Content-Type: text/x\r\nConnection: content-type\r\n", "200"),
     ] {
-        let said = get(&world, &target, "b.example", "/", headers).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {said}");
-        assert!(status != "200" || !said.contains("text/x"), "{said}");
+        let response = get(&world, &target, "b.example", "/", headers).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {response}");
+        assert!(status != "200" || !response.contains("text/x"), "{response}");
     }
 }
 
@@ -351,8 +369,8 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
          Content-Type: text/plain\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let said = ask(&mut stream, &request).await;
-    assert!(said.contains("hidden-4"), "the server has it all: {said}");
+    let response = ask(&mut stream, &request).await;
+    assert!(response.contains("hidden-4"), "the server has it all: {response}");
     ask(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     get(&world, &format!("localhost:{port}"), "localhost", "/secret", "").await;
     let text = until(&log, |text| text.lines().count() == 3).await;
@@ -397,8 +415,8 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
     let mut names = Rules::new(proxy::Action::Intercept);
     names.add(&list(&["no.example"]), proxy::Action::Reject).unwrap();
     world.running.change_rules(names, Policy::default(), RequestRules::default(), None);
-    let (said, _) = world.connect("no.example:443").await;
-    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let (response, _) = world.connect("no.example:443").await;
+    assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     let text = until(&log, |text| text.contains("no.example:443")).await;
     assert!(text.contains("\"method\":\"CONNECT\"") && text.contains("\"status\":403"), "{text}");
     // Shutdown writes all pending log lines.
@@ -454,8 +472,8 @@ async fn recording_and_logged_rules_depend_on_the_response() {
     let typed = crate::ways::typed("text/html").await;
     let (_, mut stream) = world.connect(&format!("localhost:{typed}")).await;
     let method = "M".repeat(1_000);
-    let said = ask(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 403"), "{said}");
+    let response = ask(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     let text = until(&log, |text| text.contains("/typed")).await;
     let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&line["rules"], &line["method"]), (&serde_json::json!(["later"]), &"M".repeat(32).into()));
@@ -476,8 +494,8 @@ async fn changed_rules_apply_from_the_next_request_without_failures() {
         let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
         askers.push(tokio::spawn(async move {
             for _ in 0..100 {
-                let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
-                assert!(said.starts_with("HTTP/1.1 200") && said.contains("x-rule: "), "{said}");
+                let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+                assert!(response.starts_with("HTTP/1.1 200") && response.contains("x-rule: "), "{response}");
             }
             stream
         }));
@@ -491,7 +509,7 @@ async fn changed_rules_apply_from_the_next_request_without_failures() {
     world.running.change_rules(Rules::default(), Policy::default(), of("last"), None);
     for asker in askers {
         let mut stream = asker.await.unwrap();
-        let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
-        assert!(said.contains("x-rule: last\n"), "a connection that was there: {said}");
+        let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+        assert!(response.contains("x-rule: last\n"), "a connection that was there: {response}");
     }
 }

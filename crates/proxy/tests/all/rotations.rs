@@ -90,7 +90,7 @@ async fn rotate(store: &Rotating) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_fails_during_twenty_credential_rotations() {
     let answers: Answers = |request| Box::pin(answered(request));
-    let upstream = Upstream::that(Speaks { answers: Some(answers), ..Speaks::default() }).await;
+    let upstream = Upstream::start_with(Speaks { answers: Some(answers), ..Speaks::default() }).await;
     let port = upstream.address.port();
     let credential = Some("/team/api".to_owned());
     let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
@@ -114,9 +114,9 @@ async fn no_request_fails_during_twenty_credential_rotations() {
                     *request.method_mut() = Method::POST;
                     *request.body_mut() = Full::from(vec![b'x'; BODY]).boxed_unsync();
                 }
-                let (status, said) = crate::world::answer(&sender, request).await;
+                let (status, reply) = crate::world::answer(&sender, request).await;
                 let wanted = if number % 2 == 0 { BODY.to_string() } else { "0".to_owned() };
-                assert_eq!((status, said), (200, wanted), "request {number} of client {client}");
+                assert_eq!((status, reply), (200, wanted), "request {number} of client {client}");
             }
         }));
     }
@@ -161,9 +161,9 @@ async fn posted(listens: bool) -> String {
     });
     let (_, mut stream) = world.connect(&format!("localhost:{port}")).await;
     let post = "POST /pay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok";
-    let said = ask(&mut stream, post).await;
+    let reply = ask(&mut stream, post).await;
     server.await.unwrap();
-    said
+    reply
 }
 
 /// Reads a POST of [`posted`], and returns its head.
@@ -175,10 +175,10 @@ async fn post_on(stream: &mut TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_may_have_been_done_is_not_called_refused() {
-    let said = posted(true).await;
-    assert!(said.starts_with("HTTP/1.1 502"), "{said}");
-    let said = posted(false).await;
-    assert!(said.starts_with("HTTP/1.1 401") && said.ends_with("none"), "{said}");
+    let reply = posted(true).await;
+    assert!(reply.starts_with("HTTP/1.1 502"), "{reply}");
+    let reply = posted(false).await;
+    assert!(reply.starts_with("HTTP/1.1 401") && reply.ends_with("none"), "{reply}");
 }
 
 /// Simulates a server that rejects the previous version with an error text.
@@ -195,7 +195,7 @@ async fn refused_with_text(request: Request<Incoming>) -> Response<AnyBody> {
 async fn a_request_is_sent_again_although_its_host_has_one_connection_only() {
     let answers: Answers = |request| Box::pin(refused_with_text(request));
     let speaks = Speaks { answers: Some(answers), alpn: &["http/1.1"], ..Speaks::default() };
-    let upstream = Upstream::that(speaks).await;
+    let upstream = Upstream::start_with(speaks).await;
     let port = upstream.address.port();
     let credential = Some("/team/api".to_owned());
     let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
@@ -211,7 +211,7 @@ async fn a_request_is_sent_again_although_its_host_has_one_connection_only() {
     let target = format!("localhost:{port}");
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("done"), "{said}");
+    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("done"), "{reply}");
     assert_eq!(upstream.made(), 1);
 }

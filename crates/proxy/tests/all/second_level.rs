@@ -73,13 +73,13 @@ impl Proxy {
         ring: &Arc<Keyring>,
         options: SecondLevelOptions,
         authority: Authority,
-        newcomers: NewNameLimit,
+        name_limit: NewNameLimit,
     ) -> Self {
         let level = SecondLevel::new(backend, Arc::clone(ring), options);
         let stop = CancellationToken::new();
         tokio::spawn(level.clone().keep(stop.clone()));
         Self {
-            store: CertificateStore::with_second_level(1 << 24, newcomers, Some(level)),
+            store: CertificateStore::with_second_level(1 << 24, name_limit, Some(level)),
             minter: Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), DAY),
             minted: Arc::default(),
             _keeper: Arc::new(Keeper(stop)),
@@ -95,7 +95,7 @@ impl Proxy {
             user: None,
             profile: "default".into(),
             mirrored: None,
-            key_goes_to: KeyRecipients::Nobody,
+            key_recipients: KeyRecipients::Nobody,
         }
     }
 
@@ -504,7 +504,7 @@ async fn of_user(proxy: &Proxy, keys: &KeysByOwner, user: &str, name: &str) -> V
     let keys = keys.clone();
     let mint = move || async move {
         minted.fetch_add(1, SeqCst);
-        minter.over(keys.of(&user).unwrap()).mint(&host, LeafKeyKind::P256, now()).await
+        minter.with_keys(keys.of(&user).unwrap()).mint(&host, LeafKeyKind::P256, now()).await
     };
     der(&proxy.store.fetch(&id, CLIENT, now(), mint).await.unwrap())
 }
@@ -590,11 +590,11 @@ async fn one_user_at_two_proxies_mints_each_leaf_once() {
 async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyRecipients, kind: LeafKeyKind) -> String {
     let who: Arc<str> = "minted-for CN=consumer".into();
     let (user, keys) = (Some(Arc::clone(&who)), keys.clone());
-    let id = LeafId { keys: LeafKeySharing::ByUser, user, kind, key_goes_to: to, ..proxy.id("a.example") };
+    let id = LeafId { keys: LeafKeySharing::ByUser, user, kind, key_recipients: to, ..proxy.id("a.example") };
     let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
     let mint = move || async move {
         minted.fetch_add(1, SeqCst);
-        minter.over(keys.of(&who).unwrap()).mint(&host, kind, now()).await
+        minter.with_keys(keys.of(&who).unwrap()).mint(&host, kind, now()).await
     };
     let leaf = proxy.store.fetch(&id, CLIENT, now(), mint).await.unwrap();
     leaf.to_pem().expect("a key that may be handed out").to_string()
@@ -639,7 +639,7 @@ async fn leaf_that_cannot_be_decrypted_is_minted_and_stored_again() {
     let proxy = Proxy::new(place.open().await, &ours, PATIENT, authority.clone());
     let anew = der(&proxy.fetch("a.example").await.unwrap());
     assert_ne!(anew, leaf);
-    assert_eq!((proxy.minted(), proxy.store.counts().second.unopened), (1, 1));
+    assert_eq!((proxy.minted(), proxy.store.counts().second.undecryptable), (1, 1));
     let next = Proxy::new(place.open().await, &ours, PATIENT, authority);
     assert_eq!((der(&next.fetch("a.example").await.unwrap()), next.minted()), (anew, 0));
 }
@@ -659,7 +659,7 @@ async fn leaf_from_a_swapped_database_row_is_minted_again() {
     let leaves =
         [der(&proxy.fetch("a.example").await.unwrap()), der(&proxy.fetch("b.example").await.unwrap())];
     assert_ne!(leaves[0], leaves[1]);
-    assert_eq!((proxy.minted(), proxy.store.counts().second.unopened), (1, 1), "one of them was moved");
+    assert_eq!((proxy.minted(), proxy.store.counts().second.undecryptable), (1, 1), "one of them was moved");
 }
 
 #[tokio::test]
@@ -711,8 +711,8 @@ async fn client_above_its_name_limit_causes_no_database_lookup() {
         other.fetch(name).await.unwrap();
     }
     let spied = Spied::new(place.open().await);
-    let newcomers = NewNameLimit::new(1, 1);
-    let proxy = Proxy::with_newcomers(spied.clone(), &ring, PATIENT, authority, newcomers);
+    let name_limit = NewNameLimit::new(1, 1);
+    let proxy = Proxy::with_newcomers(spied.clone(), &ring, PATIENT, authority, name_limit);
     for name in ["a.example", "b.example", "c.example"] {
         proxy.fetch(name).await.unwrap();
     }

@@ -17,22 +17,22 @@ async fn client(world: &World, upstream: &Upstream) -> (Http2, String) {
 async fn concurrent_requests_share_one_http2_connection() {
     // All requests arrive before the first connection is ready.
     let slow = Speaks { takes: Duration::from_millis(500), ..Speaks::default() };
-    let upstream = Upstream::that(slow).await;
+    let upstream = Upstream::start_with(slow).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let (sender, url) = client(&world, &upstream).await;
     let all = join_all((0..50).map(|_| answer(&sender, get(&url)))).await;
-    assert!(all.iter().all(|(status, said)| *status == 200 && said.contains("HTTP/2.0")), "{all:?}");
+    assert!(all.iter().all(|(status, reply)| *status == 200 && reply.contains("HTTP/2.0")), "{all:?}");
     assert_eq!(upstream.made(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_requests_to_an_http1_upstream_succeed() {
-    let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..Speaks::default() }).await;
+    let upstream = Upstream::start_with(Speaks { alpn: &["http/1.1"], ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let (sender, url) = client(&world, &upstream).await;
     for _ in 0..2 {
         let all = join_all((0..8).map(|_| answer(&sender, get(&url)))).await;
-        assert!(all.iter().all(|(status, said)| *status == 200 && said.contains("HTTP/1.1")), "{all:?}");
+        assert!(all.iter().all(|(status, reply)| *status == 200 && reply.contains("HTTP/1.1")), "{all:?}");
     }
 }
 
@@ -43,14 +43,14 @@ async fn connection_error_is_reported_to_all_waiting_requests() {
     let (sender, url) = client(&world, &upstream).await;
     let all = join_all((0..8).map(|_| answer(&sender, get(&url)))).await;
     assert!(
-        all.iter().all(|(status, said)| *status == 502 && said.contains("TLS handshake failed")),
+        all.iter().all(|(status, reply)| *status == 502 && reply.contains("TLS handshake failed")),
         "{all:?}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_connection_opens_when_streams_are_used_up_to_the_limit() {
-    let upstream = Upstream::that(Speaks { streams_max: 2, ..Speaks::default() }).await;
+    let upstream = Upstream::start_with(Speaks { streams_max: 2, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |options| options.upstream_per_host_max = 3).await;
     let (sender, url) = client(&world, &upstream).await;
     let held = async || {

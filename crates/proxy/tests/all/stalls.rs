@@ -31,8 +31,8 @@ async fn stalled_request_body_returns_408_and_closes_the_upstream() {
     let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
     let mut stream = world.tcp().await;
     let request = format!("POST http://{address}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
-    let said = ask(&mut stream, &request).await;
-    assert!(said.starts_with("HTTP/1.1 408") && said.contains("connection: close\r\n"), "{said}");
+    let response = ask(&mut stream, &request).await;
+    assert!(response.starts_with("HTTP/1.1 408") && response.contains("connection: close\r\n"), "{response}");
     let body = tokio::time::timeout(TIMEOUT, waiting).await.expect("it is let go").unwrap();
     assert!(b"abc".starts_with(&body), "{body:?}");
     let mut rest = Vec::new();
@@ -113,10 +113,10 @@ async fn slow_upload_does_not_count_toward_the_response_timeout() {
         tokio::time::sleep(ANSWER * 3 / 4).await;
         testbed::write_and_flush(&mut stream, half.as_bytes()).await.unwrap();
     }
-    let said = ask(&mut stream, "").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("body of 6\n"), "{said}");
-    let (status, said) = by_http2.await.unwrap();
-    assert!(status == 200 && said.ends_with("body of 6\n"), "{status} {said}");
+    let response = ask(&mut stream, "").await;
+    assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("body of 6\n"), "{response}");
+    let (status, response) = by_http2.await.unwrap();
+    assert!(status == 200 && response.ends_with("body of 6\n"), "{status} {response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,8 +134,8 @@ async fn upstream_that_reads_no_request_body_causes_504() {
         while to.write_all(&[b'.'; 1 << 16]).await.is_ok() {}
     });
     let (_stream, _) = listener.accept().await.unwrap();
-    let said = head(&mut from).await;
-    assert!(said.starts_with("HTTP/1.1 504") && said.contains("http_response_timeout"), "{said}");
+    let response = head(&mut from).await;
+    assert!(response.starts_with("HTTP/1.1 504") && response.contains("http_response_timeout"), "{response}");
     writing.abort();
 }
 
@@ -148,8 +148,11 @@ async fn malformed_chunked_body_returns_400_and_closes() {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
         let request =
             format!("POST / HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
-        let said = ask(&mut stream, &request).await;
-        assert!(said.starts_with("HTTP/1.1 400") && said.contains("http_request_error"), "{body}: {said}");
-        assert!(said.contains("connection: close\r\n"), "{body}: {said}");
+        let response = ask(&mut stream, &request).await;
+        assert!(
+            response.starts_with("HTTP/1.1 400") && response.contains("http_request_error"),
+            "{body}: {response}"
+        );
+        assert!(response.contains("connection: close\r\n"), "{body}: {response}");
     }
 }

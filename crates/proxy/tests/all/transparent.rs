@@ -18,14 +18,14 @@ async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         // The proxy may already have closed the connection.
         let _ = stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
-        let mut said = Vec::new();
-        let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("an end");
-        assert_eq!(String::from_utf8_lossy(&said), "");
+        let mut response = Vec::new();
+        let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut response)).await.expect("an end");
+        assert_eq!(String::from_utf8_lossy(&response), "");
     }
     // The listener cannot be reached through the proxy either.
     for (port, wanted) in [(world.running.redirected[0].port(), "508"), (plain, "200")] {
         let request = format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
-        let said = ask(&mut world.tcp().await, &request).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {wanted}")), "{said}");
+        let response = ask(&mut world.tcp().await, &request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {wanted}")), "{response}");
     }
 }

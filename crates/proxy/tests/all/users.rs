@@ -24,8 +24,8 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
         "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Bearer token-of-{user}\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
-    let said = head(&mut stream).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = head(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let client = Client::fresh(&world.root);
     let mut stream = client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await.ok()?;
     Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
@@ -42,8 +42,8 @@ async fn shown(
     let who = user.map(|user| format!("Proxy-Authorization: Bearer token-of-{user}\r\n")).unwrap_or_default();
     let request = format!("CONNECT {name}:443 HTTP/1.1\r\nHost: {name}:443\r\n{who}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let said = head(&mut stream).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = head(&mut stream).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     Ok(leaf(&client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await?))
 }
 

@@ -47,10 +47,10 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
     .await;
     let below = async |credentials: &str| {
         let url = format!("http://{}", parent.running.address);
-        let way = UpstreamRoute::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
+        let route = UpstreamRoute::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
         World::new(&upstream.root, |options| {
-            options.upstreams.way = way;
-            let direct = UpstreamPolicy { way: Some(UpstreamRoute::Direct), ..UpstreamPolicy::default() };
+            options.upstreams.route = route;
+            let direct = UpstreamPolicy { route: Some(UpstreamRoute::Direct), ..UpstreamPolicy::default() };
             options.upstreams.add(&["127.0.0.1".to_owned()], direct).unwrap();
         })
         .await
@@ -76,11 +76,11 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
 
     let world = below("alice:Secret").await;
     let (by_tls, in_the_clear) = asked(&world, "localhost").await;
-    for said in [by_tls, in_the_clear] {
-        assert!(said.starts_with("HTTP/1.1 502") && said.contains("the status 407"), "{said}");
+    for response in [by_tls, in_the_clear] {
+        assert!(response.starts_with("HTTP/1.1 502") && response.contains("the status 407"), "{response}");
         assert!(
-            said.contains("error=destination_unavailable") && !said.contains("proxy-authenticate"),
-            "{said}"
+            response.contains("error=destination_unavailable") && !response.contains("proxy-authenticate"),
+            "{response}"
         );
     }
     // Direct connections do not depend on the parent proxy.
@@ -120,28 +120,31 @@ async fn parent_proxy_receives_the_original_target_without_credentials() {
     let (url, mut noted) = noting_parent().await;
     let (_, root) = authority();
     let world = World::new(&root, |options| {
-        options.upstreams.way = UpstreamRoute::Parent(Arc::new(Parent::new(&url, None).unwrap()));
+        options.upstreams.route = UpstreamRoute::Parent(Arc::new(Parent::new(&url, None).unwrap()));
     })
     .await;
     let mut next = async || tokio::time::timeout(TIMEOUT, noted.recv()).await.unwrap().unwrap();
     let own = "Proxy-Authorization: Basic eDp5\r\n";
     // Absolute form: the URL contains the host.
     let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
-    let said = ask(&mut world.tcp().await, &request).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    let told = next().await;
-    assert!(told.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{told}");
-    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
+    let response = ask(&mut world.tcp().await, &request).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let forwarded = next().await;
+    assert!(forwarded.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{forwarded}");
+    assert!(!forwarded.to_ascii_lowercase().contains("proxy-authorization"), "{forwarded}");
     // After CONNECT to an address, the proxy keeps the client's Host header.
     let (_, mut stream) = world.connect("192.0.2.1:80").await;
-    let said = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: 192.0.2.1:80\r\n{own}\r\n")).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    let told = next().await;
-    assert!(told.starts_with("CONNECT 192.0.2.1:80 HTTP/1.1\r\n"), "{told}");
-    assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
-    let told = next().await.to_ascii_lowercase();
-    assert!(told.starts_with("get /q http/1.1\r\n") && told.contains("host: 192.0.2.1:80\r\n"), "{told}");
-    assert!(!told.contains("proxy-authorization"), "{told}");
+    let response = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: 192.0.2.1:80\r\n{own}\r\n")).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let forwarded = next().await;
+    assert!(forwarded.starts_with("CONNECT 192.0.2.1:80 HTTP/1.1\r\n"), "{forwarded}");
+    assert!(!forwarded.to_ascii_lowercase().contains("proxy-authorization"), "{forwarded}");
+    let forwarded = next().await.to_ascii_lowercase();
+    assert!(
+        forwarded.starts_with("get /q http/1.1\r\n") && forwarded.contains("host: 192.0.2.1:80\r\n"),
+        "{forwarded}"
+    );
+    assert!(!forwarded.contains("proxy-authorization"), "{forwarded}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,21 +157,21 @@ async fn connections_to_own_listeners_are_rejected_as_loops() {
     .await;
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
         let request = format!("GET http://{host}:{own}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let in_full = ask(&mut world.tcp().await, &request).await;
+        let absolute_form = ask(&mut world.tcp().await, &request).await;
         let (_, mut stream) = world.connect(&format!("{host}:{own}")).await;
         let behind = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{own}\r\n\r\n")).await;
-        for said in [in_full, behind] {
+        for response in [absolute_form, behind] {
             assert!(
-                said.starts_with("HTTP/1.1 508") && said.contains("error=proxy_loop_detected"),
-                "{host}: {said}"
+                response.starts_with("HTTP/1.1 508") && response.contains("error=proxy_loop_detected"),
+                "{host}: {response}"
             );
         }
     }
     // A local client may reach another port of the same address.
     let other = plain().await;
     let request = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: x\r\n\r\n");
-    let said = ask(&mut world.tcp().await, &request).await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = ask(&mut world.tcp().await, &request).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,8 +189,8 @@ async fn upstream_roots_apply_only_to_their_configured_names() {
     let target = format!("127.0.0.1:{}", upstream.address.port());
     for (name, status) in [("a.own.example", "200"), ("any.example", "200"), ("own.example", "502")] {
         let mut stream = world.tls(&client, &target, name).await.unwrap();
-        let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
-        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {said}");
+        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {response}");
     }
 }
 

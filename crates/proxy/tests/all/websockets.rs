@@ -18,7 +18,7 @@ use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
 use crate::requests::until;
 use crate::world::{AnyBody, Client, Http2, Speaks, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
 
-fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
+fn upgrade_request(url: &str, protocol: &'static str) -> Request<AnyBody> {
     Request::connect(url)
         .extension(Protocol::from_static(protocol))
         .header("sec-websocket-version", "13")
@@ -27,7 +27,7 @@ fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
         .unwrap()
 }
 
-async fn asked(sender: &Http2, request: Request<AnyBody>) -> Response<Incoming> {
+async fn send(sender: &Http2, request: Request<AnyBody>) -> Response<Incoming> {
     let mut sender = sender.clone();
     tokio::time::timeout(TIMEOUT, sender.send_request(request)).await.expect("an answer").unwrap()
 }
@@ -41,9 +41,9 @@ async fn websocket_frames_are_relayed_beside_other_http2_requests() {
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     // The SETTINGS frame of the proxy has arrived with this response.
-    let (status, said) = answer(&sender, get(&url("/"))).await;
-    assert!(status == 200 && said.contains("HTTP/2"), "{said}");
-    let response = asked(&sender, asking(&url("/ws"), "websocket")).await;
+    let (status, reply) = answer(&sender, get(&url("/"))).await;
+    assert!(status == 200 && reply.contains("HTTP/2"), "{reply}");
+    let response = send(&sender, upgrade_request(&url("/ws"), "websocket")).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
     assert!(!response.headers().contains_key("sec-websocket-accept"), "{:?}", response.headers());
@@ -74,8 +74,9 @@ async fn failed_websocket_upgrade_is_not_reported_as_success() {
         ("/ws-deaf", "websocket", 502), // the wrong key's digest
         ("/ws", "connect-udp", 405),
     ] {
-        let (told, said) = answer(&sender, asking(&format!("https://{target}{path}"), protocol)).await;
-        assert_eq!(told, status, "{path} {protocol}: {said}");
+        let (actual, reply) =
+            answer(&sender, upgrade_request(&format!("https://{target}{path}"), protocol)).await;
+        assert_eq!(actual, status, "{path} {protocol}: {reply}");
     }
 }
 
@@ -96,8 +97,9 @@ async fn known(world: &World, target: &str) -> Http2 {
 
 /// Repeats the request until it returns 200.
 async fn until_there_is_a_place(sender: &Http2, url: &str) {
-    let asking = async { while asked(sender, self::asking(url, "websocket")).await.status() != 200 {} };
-    tokio::time::timeout(TIMEOUT, asking).await.expect("a place that is free again");
+    let upgrade_request =
+        async { while send(sender, self::upgrade_request(url, "websocket")).await.status() != 200 {} };
+    tokio::time::timeout(TIMEOUT, upgrade_request).await.expect("a place that is free again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,13 +109,13 @@ async fn open_websockets_count_toward_the_upstream_connection_limit() {
     let target = format!("localhost:{}", upstream.address.port());
     let url = format!("https://{target}/ws");
     let sender = known(&world, &target).await;
-    let first = asked(&sender, asking(&url, "websocket")).await;
-    let second = asked(&sender, asking(&url, "websocket")).await;
+    let first = send(&sender, upgrade_request(&url, "websocket")).await;
+    let second = send(&sender, upgrade_request(&url, "websocket")).await;
     assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
     let mut stream = TokioIo::new(hyper::upgrade::on(first).await.unwrap());
     write_frame(&mut stream, TEXT, b"here", Some(MASK)).await.unwrap();
     assert!(tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.unwrap().is_some());
-    assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
+    assert_eq!(send(&sender, upgrade_request(&url, "websocket")).await.status(), 503);
     drop(stream);
     until_there_is_a_place(&sender, &url).await;
 }
@@ -163,7 +165,8 @@ async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn websocket_to_an_http2_only_server_uses_extended_connect() {
-    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
+    let upstream =
+        Upstream::start_with(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
     let world = World::new(&upstream.root, |options| {
@@ -172,23 +175,23 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     .await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
-    assert!(said.starts_with("HTTP/1.1 101"), "{said}");
-    let said = said.to_ascii_lowercase();
+    let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    assert!(reply.starts_with("HTTP/1.1 101"), "{reply}");
+    let reply = reply.to_ascii_lowercase();
     // The digest of the key above (RFC 6455 section 4.2.2).
     let key = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", STANDARD.encode([7; 16]));
     let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes())).to_ascii_lowercase();
     for header in ["upgrade: websocket", "connection: upgrade", "sec-websocket-protocol: chat"] {
-        assert!(said.contains(&format!("{header}\r\n")), "{header}: {said}");
+        assert!(reply.contains(&format!("{header}\r\n")), "{header}: {reply}");
     }
-    assert!(said.contains(&format!("sec-websocket-accept: {accept}\r\n")), "{said}");
+    assert!(reply.contains(&format!("sec-websocket-accept: {accept}\r\n")), "{reply}");
     speaks(stream).await;
     assert_eq!(upstream.made(), 2, "by HTTP/1.1 first, which it does not speak");
     // Over HTTP/2, concurrently with another request on the same connection.
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
-    let response = asked(&sender, asking(&format!("https://{target}/ws"), "websocket")).await;
+    let response = send(&sender, upgrade_request(&format!("https://{target}/ws"), "websocket")).await;
     assert_eq!(
         (response.status().as_u16(), &response.headers()["sec-websocket-protocol"]),
         (200, &"chat".parse().unwrap())
@@ -197,11 +200,11 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     speaks(TokioIo::new(hyper::upgrade::on(response).await.unwrap())).await;
     // The proxy forwards another response of the server, and does not retry over HTTP/1.1.
     let made = upstream.made();
-    let refused = asked(&sender, asking(&format!("https://{target}/ws-no"), "websocket")).await;
+    let refused = send(&sender, upgrade_request(&format!("https://{target}/ws-no"), "websocket")).await;
     assert_eq!((refused.status().as_u16(), upstream.made()), (403, made + 1));
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, &by_http1(&target, "/ws-no")).await;
-    assert!(said.starts_with("HTTP/1.1 403") && upstream.made() == made + 2, "{said}");
+    let reply = ask(&mut stream, &by_http1(&target, "/ws-no")).await;
+    assert!(reply.starts_with("HTTP/1.1 403") && upstream.made() == made + 2, "{reply}");
     let lines = until(&log, |text| text.lines().count() == 5).await;
     for line in lines.lines().filter(|line| line.contains("/ws")) {
         assert!(line.contains("\"upstream\":\"new\""), "on connections of their own: {line}");
@@ -211,25 +214,27 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http2_only_server_without_extended_connect_causes_502() {
-    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, ..Speaks::default() }).await;
+    let upstream = Upstream::start_with(Speaks { alpn: HTTP2_ALONE, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
     // The second time, the proxy already knows that the server does not support WebSockets.
     for _ in 0..2 {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-        let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
-        assert!(said.starts_with("HTTP/1.1 502") && said.contains("http_upgrade_failed"), "{said}");
+        let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+        assert!(reply.starts_with("HTTP/1.1 502") && reply.contains("http_upgrade_failed"), "{reply}");
         let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
         let (sender, _connection) = http2(stream).await;
         assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
-        let (status, said) = answer(&sender, asking(&format!("https://{target}/ws"), "websocket")).await;
-        assert!(status == 502 && said.contains("RFC 8441"), "{status} {said}");
+        let (status, reply) =
+            answer(&sender, upgrade_request(&format!("https://{target}/ws"), "websocket")).await;
+        assert!(status == 502 && reply.contains("RFC 8441"), "{status} {reply}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn websockets_to_http2_only_servers_count_toward_the_limit() {
-    let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
+    let upstream =
+        Upstream::start_with(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |options| {
         two(options);
         options.head_timeout = std::time::Duration::from_secs(3);
@@ -238,10 +243,12 @@ async fn websockets_to_http2_only_servers_count_toward_the_limit() {
     let target = format!("localhost:{}", upstream.address.port());
     let url = format!("https://{target}/ws-silent");
     let sender = known(&world, &target).await;
-    let (first, second) =
-        (asked(&sender, asking(&url, "websocket")).await, asked(&sender, asking(&url, "websocket")).await);
+    let (first, second) = (
+        send(&sender, upgrade_request(&url, "websocket")).await,
+        send(&sender, upgrade_request(&url, "websocket")).await,
+    );
     assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
-    assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
+    assert_eq!(send(&sender, upgrade_request(&url, "websocket")).await.status(), 503);
     drop((first, second));
     for _ in 0..5 {
         until_there_is_a_place(&sender, &url).await;
@@ -262,8 +269,8 @@ async fn client_websocket_counts_as_a_connection_until_it_ends() {
     let world = World::new(&upstream.root, |options| options.connections_max = 1).await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
-    assert!(said.starts_with("HTTP/1.1 101"), "{said}");
+    let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    assert!(reply.starts_with("HTTP/1.1 101"), "{reply}");
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
         let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");

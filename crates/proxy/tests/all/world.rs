@@ -56,7 +56,7 @@ impl Upstream {
     }
 
     /// Starts an upstream for `localhost`.
-    pub(crate) async fn that(speaks: Speaks) -> Self {
+    pub(crate) async fn start_with(speaks: Speaks) -> Self {
         Self::with(Some("localhost"), speaks).await
     }
 
@@ -103,7 +103,7 @@ impl Upstream {
                             Some(answers) if !request.uri().path().starts_with("/ws") => {
                                 Ok(answers(request).await)
                             }
-                            _ => say(request).await,
+                            _ => echo_service(request).await,
                         }
                     };
                     let _ =
@@ -150,7 +150,7 @@ impl Default for Speaks {
 
 /// Echoes the request line, the headers, and the length of the body. Paths below `/ws` open a WebSocket. `/held` returns only the
 /// header, and its body never ends. `/closing` closes the HTTP/1.1 connection after the response.
-pub(crate) async fn say(
+pub(crate) async fn echo_service(
     request: Request<Incoming>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path().starts_with("/ws") {
@@ -160,18 +160,18 @@ pub(crate) async fn say(
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Ok(Response::new(StreamBody::new(never).boxed_unsync()));
     }
-    let mut said = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
+    let mut reply = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
-        said.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
+        reply.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
     }
     let closes = request.uri().path() == "/closing" && request.version() < Version::HTTP_2;
     if let Ok(body) = request.into_body().collect().await {
         for (name, value) in body.trailers().into_iter().flatten() {
-            said.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap_or("?")));
+            reply.push_str(&format!("trailer {name}: {}\n", value.to_str().unwrap_or("?")));
         }
-        said.push_str(&format!("body of {}\n", body.to_bytes().len()));
+        reply.push_str(&format!("body of {}\n", body.to_bytes().len()));
     }
-    let mut response = Response::new(Full::new(said.into()).boxed_unsync());
+    let mut response = Response::new(Full::new(reply.into()).boxed_unsync());
     if closes {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -217,8 +217,8 @@ impl World {
         target: &str,
         name: &str,
     ) -> std::io::Result<TlsStream<TcpStream>> {
-        let (said, stream) = self.connect(target).await;
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+        let (reply, stream) = self.connect(target).await;
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
     }
 }
@@ -262,30 +262,30 @@ pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, S
 
 /// Reads bytes up to the empty line.
 pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
-    let mut said = Vec::new();
+    let mut reply = Vec::new();
     let read = async {
-        while !said.ends_with(b"\r\n\r\n") {
+        while !reply.ends_with(b"\r\n\r\n") {
             match stream.read_u8().await {
-                Ok(octet) => said.push(octet),
+                Ok(byte) => reply.push(byte),
                 Err(_) => break,
             }
         }
     };
     tokio::time::timeout(TIMEOUT, read).await.unwrap();
-    String::from_utf8(said).unwrap()
+    String::from_utf8(reply).unwrap()
 }
 
 /// Sends an HTTP/1.1 request, and reads the whole response.
 pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), request: &str) -> String {
     testbed::write_and_flush(stream, request.as_bytes()).await.unwrap();
-    let mut said = head(stream).await;
-    let length = said
+    let mut reply = head(stream).await;
+    let length = reply
         .lines()
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
     let mut body = vec![0; length.and_then(|text| text.parse().ok()).unwrap_or(0)];
     tokio::time::timeout(TIMEOUT, stream.read_exact(&mut body)).await.unwrap().unwrap();
-    said.push_str(&String::from_utf8(body).unwrap());
-    said
+    reply.push_str(&String::from_utf8(body).unwrap());
+    reply
 }
 
 /// A TLS client that trusts one root.

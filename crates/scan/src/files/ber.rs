@@ -87,7 +87,7 @@ fn split(bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
         _ => {
             let count = usize::from(first & 0x7f);
             let octets = bytes.get(2..2 + count).filter(|_| count <= 4)?;
-            let length = octets.iter().fold(0, |length, &octet| length << 8 | usize::from(octet));
+            let length = octets.iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
             split_definite(tag, bytes, 2 + count, length)
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn write(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
         out.push(length as u8);
     } else {
         let octets = length.to_be_bytes();
-        let octets = &octets[octets.iter().take_while(|&&octet| octet == 0).count()..];
+        let octets = &octets[octets.iter().take_while(|&&byte| byte == 0).count()..];
         out.push(0x80 | octets.len() as u8);
         out.extend_from_slice(octets);
     }

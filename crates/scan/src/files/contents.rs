@@ -56,12 +56,12 @@ pub struct Contents {
     pub notes: Vec<String>,
     /// Whether the key store's integrity check was verified with one of the passwords (JKS and JCEKS). Certificates are readable
     /// without the password.
-    pub seal_checked: bool,
+    pub integrity_verified: bool,
 }
 
 impl Contents {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, certificates: Vec::new(), notes: Vec::new(), seal_checked: false }
+        Self { format, certificates: Vec::new(), notes: Vec::new(), integrity_verified: false }
     }
 
     /// Adds a certificate; its entry and index are set later.
@@ -71,7 +71,7 @@ impl Contents {
 }
 
 /// Returns a name from a file for display: truncated, without control characters.
-pub(super) fn shown(name: &str) -> String {
+pub(super) fn display_name(name: &str) -> String {
     /// Maximum length of a displayed alias; real ones are short.
     const NAME_MAX: usize = 200;
     name.chars().filter(|c| !c.is_control()).take(NAME_MAX).collect()

@@ -42,7 +42,7 @@ fn certificates(bytes: &[u8]) -> Result<Contents, FileError> {
     }
     let rest = elements.rest();
     // Line ends and padding after the last certificate are ignored.
-    if !rest.iter().all(|&octet| octet == 0 || octet.is_ascii_whitespace()) {
+    if !rest.iter().all(|&byte| byte == 0 || byte.is_ascii_whitespace()) {
         contents.notes.push(format!("{} trailing bytes after the last certificate", rest.len()));
     }
     Ok(contents)

@@ -4,7 +4,7 @@
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
-use super::contents::{CertificateFound, Contents, Format, shown};
+use super::contents::{CertificateFound, Contents, Format, display_name};
 use super::error::FileError;
 use super::password::Passwords;
 
@@ -14,13 +14,13 @@ const SECRET_KEY: u32 = 3;
 /// Start of a serialized Java object (Java Object Serialization Specification section 6.4.2).
 const SERIALIZED: &[u8] = b"\xac\xed\x00\x05";
 /// Constant hashed between password and content.
-const SEAL_SALT: &[u8] = b"Mighty Aphrodite";
-const SEAL: usize = 20;
+const INTEGRITY_SALT: &[u8] = b"Mighty Aphrodite";
+const INTEGRITY_HASH_BYTES: usize = 20;
 
 pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Result<Contents, FileError> {
     let malformed = |why: String| FileError::Malformed { format, why };
-    let sealed_part = bytes.len().saturating_sub(SEAL);
-    let (content, seal) = bytes.split_at(sealed_part);
+    let content_length = bytes.len().saturating_sub(INTEGRITY_HASH_BYTES);
+    let (content, integrity_hash) = bytes.split_at(content_length);
     let mut store = Store { rest: content.get(4..).unwrap_or_default(), version: 0 };
     let count = store.begin().ok_or_else(|| malformed("the header is truncated".into()))?;
     if !matches!(store.version, 1 | 2) {
@@ -37,15 +37,16 @@ pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Resul
     if contents.notes.is_empty() && !store.rest.is_empty() {
         contents.notes.push(format!("{} trailing bytes after the last entry", store.rest.len()));
     }
-    contents.seal_checked = passwords.iter().any(|password| keystore_hash(password, content) == seal);
+    contents.integrity_verified =
+        passwords.iter().any(|password| keystore_hash(password, content) == integrity_hash);
     Ok(contents)
 }
 
 /// Returns the integrity hash: SHA-1 over the password as UTF-16, the constant, and everything before the hash.
-fn keystore_hash(password: &str, content: &[u8]) -> [u8; SEAL] {
+fn keystore_hash(password: &str, content: &[u8]) -> [u8; INTEGRITY_HASH_BYTES] {
     let utf16: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect());
-    let digest = Sha1::new().chain_update(&*utf16).chain_update(SEAL_SALT).chain_update(content);
+    let digest = Sha1::new().chain_update(&*utf16).chain_update(INTEGRITY_SALT).chain_update(content);
     digest.finalize().into()
 }
 
@@ -61,13 +62,13 @@ impl<'a> Store<'a> {
         self.number()
     }
 
-    /// Reads one entry, which is followed by `more` further entries; `None` when it cannot be read.
-    fn entry(&mut self, entry: u32, more: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
+    /// Reads one entry, which is followed by `remaining` further entries; `None` when it cannot be read.
+    fn entry(&mut self, entry: u32, remaining: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
         let (kind, alias) = self.entry_head()?;
         let certificates = match kind {
             PRIVATE_KEY => self.skip_private_key()?,
             TRUSTED => 1,
-            _ => return self.skip_object(more),
+            _ => return self.skip_object(remaining),
         };
         for index in 0..certificates {
             let der = self.certificate()?.to_vec();
@@ -92,11 +93,11 @@ impl<'a> Store<'a> {
     }
 
     /// Skips a secret key: a serialized Java object of unknown length, which ends at the next readable entry.
-    fn skip_object(&mut self, more: u32) -> Option<()> {
+    fn skip_object(&mut self, remaining: u32) -> Option<()> {
         if !self.rest.starts_with(SERIALIZED) {
             return None;
         }
-        let end = match more {
+        let end = match remaining {
             0 => self.rest.len(),
             _ => (SERIALIZED.len()..self.rest.len()).find(|&at| self.is_entry_at(at))?,
         };
@@ -133,7 +134,7 @@ impl<'a> Store<'a> {
     /// Reads the format of `DataOutput.writeUTF`: a length of two bytes, then modified UTF-8.
     fn text(&mut self) -> Option<String> {
         let length = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
-        Some(shown(&String::from_utf8_lossy(self.take(length.into())?)))
+        Some(display_name(&String::from_utf8_lossy(self.take(length.into())?)))
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {

@@ -47,7 +47,7 @@ impl Passwords {
     }
 
     /// Returns the error when none of the passwords is correct.
-    pub(super) fn refusal(&self) -> FileError {
+    pub(super) fn no_match_error(&self) -> FileError {
         match self.count() {
             0 => FileError::PasswordNeeded,
             tried => FileError::WrongPassword { tried },

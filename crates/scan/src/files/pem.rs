@@ -98,7 +98,7 @@ fn next_marker(text: &[u8]) -> Option<(usize, PemMarker)> {
 fn find(text: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
-        let at = from + text[from..].iter().position(|&octet| octet == b'-')?;
+        let at = from + text[from..].iter().position(|&byte| byte == b'-')?;
         if text[at..].starts_with(DASHES) {
             return Some(at);
         }
@@ -113,8 +113,8 @@ fn decode(block: &PemBlock<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
         return None;
     };
     // Headers (RFC 1421 section 4.4) contain a colon; base64 does not.
-    let lines = body.split(|&octet| octet == b'\n').filter(|line| !line.contains(&b':'));
-    let symbols: Vec<u8> = lines.flatten().copied().filter(|octet| !octet.is_ascii_whitespace()).collect();
+    let lines = body.split(|&byte| byte == b'\n').filter(|line| !line.contains(&b':'));
+    let symbols: Vec<u8> = lines.flatten().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let decoded = BASE64.decode(symbols);
     if decoded.is_err() {
         contents.notes.push(format!("certificate {number} is not base64"));

@@ -7,7 +7,7 @@ use p12_keystore::error::Error as Pkcs12Error;
 use super::ber::{
     BMP_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, SET, write,
 };
-use super::contents::{Contents, Format, shown};
+use super::contents::{Contents, Format, display_name};
 use super::error::FileError;
 use super::password::Passwords;
 
@@ -28,7 +28,7 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
         Elements::new(&safes).expect(SEQUENCE).ok_or_else(|| malformed("the list of parts is truncated"))?;
     let mut contents = Contents::new(Format::Pkcs12);
     // Parts of one file have the same password: start with the last correct one.
-    let mut fitting = None;
+    let mut last_password = None;
     for safe in safes.inside() {
         let mut fields = safe.inside();
         let kind = fields.expect(OBJECT_IDENTIFIER);
@@ -38,10 +38,10 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
             (Some(ENCRYPTED_DATA), Some(content)) => {
                 let sealed = single_part_pkcs12(&content)
                     .ok_or_else(|| malformed("an encrypted part is truncated"))?;
-                let (archive, password) = open(&sealed, fitting, passwords)?;
-                fitting = Some(password);
+                let (archive, password) = open(&sealed, last_password, passwords)?;
+                last_password = Some(password);
                 for bag in archive.certs {
-                    contents.push(bag.friendly_name.as_deref().map(shown), bag.cert.as_der());
+                    contents.push(bag.friendly_name.as_deref().map(display_name), bag.cert.as_der());
                 }
             }
             _ => contents.notes.push("a part encrypted to a public key was not read".to_owned()),
@@ -99,7 +99,7 @@ fn friendly_name(attributes: &Element<'_>) -> Option<String> {
         fields.expect(OBJECT_IDENTIFIER).filter(|kind| kind.content == FRIENDLY_NAME)?;
         let name = fields.expect(SET)?.inside().expect(BMP_STRING)?;
         let units = name.content.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-        Some(shown(&String::from_utf16_lossy(&units.collect::<Vec<_>>())))
+        Some(display_name(&String::from_utf16_lossy(&units.collect::<Vec<_>>())))
     })
 }
 
@@ -127,17 +127,17 @@ fn content_info(kind: &[u8], content: &[u8]) -> Vec<u8> {
 
 fn open<'p>(
     sealed: &[u8],
-    fitting: Option<&'p str>,
+    last_password: Option<&'p str>,
     passwords: &'p Passwords,
 ) -> Result<(Pkcs12Archive, &'p str), FileError> {
-    for password in fitting.into_iter().chain(passwords.iter()) {
+    for password in last_password.into_iter().chain(passwords.iter()) {
         match Pkcs12Archive::from_pkcs12(sealed, password) {
             Ok(archive) => return Ok((archive, password)),
             Err(error) if is_wrong_password(&error) => {}
             Err(error) => return Err(malformed(&error.to_string())),
         }
     }
-    Err(passwords.refusal())
+    Err(passwords.no_match_error())
 }
 
 /// Returns whether the error indicates a wrong password: invalid padding, or (in one of 256 cases) valid padding with random

@@ -181,7 +181,7 @@ fn java_keystores_are_read_without_and_verified_with_a_password() {
     for (name, format) in [("store.jks", Format::Jks), ("store.jceks", Format::Jceks)] {
         let bytes = fixture(name);
         let found = contents(&bytes, &Passwords::default()).unwrap();
-        assert_eq!((found.format, found.seal_checked), (format, false), "{name}");
+        assert_eq!((found.format, found.integrity_verified), (format, false), "{name}");
         let [leaf, root] = chain();
         let of = |alias: &str| -> Vec<Vec<u8>> {
             let own = found.certificates.iter().filter(|found| found.alias.as_deref() == Some(alias));
@@ -189,11 +189,11 @@ fn java_keystores_are_read_without_and_verified_with_a_password() {
         };
         assert_eq!(of("server"), [leaf, root.clone()], "{name}");
         assert_eq!(of("root"), [root], "{name}");
-        assert!(contents(&bytes, &passwords("wrong\nchangeit")).unwrap().seal_checked, "{name}");
-        assert!(!contents(&bytes, &passwords("wrong")).unwrap().seal_checked, "{name}");
+        assert!(contents(&bytes, &passwords("wrong\nchangeit")).unwrap().integrity_verified, "{name}");
+        assert!(!contents(&bytes, &passwords("wrong")).unwrap().integrity_verified, "{name}");
         let mut changed = bytes.clone();
         changed[40] ^= 1;
-        assert!(!contents(&changed, &passwords("changeit")).is_ok_and(|found| found.seal_checked));
+        assert!(!contents(&changed, &passwords("changeit")).is_ok_and(|found| found.integrity_verified));
     }
 }
 
@@ -449,11 +449,11 @@ proptest! {
     fn fixtures_with_one_changed_byte_do_not_panic(
         name in proptest::sample::select(vec!["store.jks", "store.jceks", "open.p12", "chain.pem"]),
         at: proptest::sample::Index,
-        octet: u8,
+        byte: u8,
     ) {
         let mut bytes = fixture(name);
         let at = at.index(bytes.len());
-        bytes[at] = octet;
+        bytes[at] = byte;
         let _ = contents(&bytes, &Passwords::default());
     }
 }

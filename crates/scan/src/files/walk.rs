@@ -38,7 +38,7 @@ pub struct WalkCounts {
 /// symbolic link; links inside are not followed.
 pub struct Walk<'p> {
     passwords: &'p Passwords,
-    named: Option<PathBuf>,
+    start: Option<PathBuf>,
     /// The given directory, with symbolic links resolved.
     root: PathBuf,
     folders: Vec<Folder>,
@@ -60,7 +60,7 @@ impl<'p> Walk<'p> {
     pub fn new(path: &Path, passwords: &'p Passwords) -> Self {
         Self {
             passwords,
-            named: Some(path.to_owned()),
+            start: Some(path.to_owned()),
             root: PathBuf::new(),
             folders: Vec::new(),
             counts: WalkCounts::default(),
@@ -155,12 +155,12 @@ impl Iterator for Walk<'_> {
     type Item = WalkedFile;
 
     fn next(&mut self) -> Option<WalkedFile> {
-        if let Some(look) = self.named.take().and_then(|path| self.begin(path)) {
-            return Some(look);
+        if let Some(walked) = self.start.take().and_then(|path| self.begin(path)) {
+            return Some(walked);
         }
         while !(self.stop)() {
             let folder = self.folders.last_mut()?;
-            let look = match folder.entries.next() {
+            let walked = match folder.entries.next() {
                 Some(Ok(entry)) => self.visit(&entry),
                 Some(Err(error)) => Some(WalkedFile { path: folder.path.clone(), result: Err(error.into()) }),
                 None => {
@@ -168,8 +168,8 @@ impl Iterator for Walk<'_> {
                     None
                 }
             };
-            if look.is_some() {
-                return look;
+            if walked.is_some() {
+                return walked;
             }
         }
         None

@@ -34,11 +34,11 @@ impl OcspAnswer {
         })?;
         let until = about.next_update.unwrap_or_else(|| about.this_update.plus(SKEW));
         let answer = Self { status: about.status, this_update: about.this_update, until };
-        answer.fresh(now)?;
+        answer.check_validity(now)?;
         Ok(answer)
     }
 
-    fn fresh(&self, now: UnixTime) -> Result<(), Cause> {
+    fn check_validity(&self, now: UnixTime) -> Result<(), Cause> {
         if self.this_update > now.plus(SKEW) {
             return Err(Cause::FromTheFuture { this_update: self.this_update });
         }
@@ -50,7 +50,7 @@ impl OcspAnswer {
 
     /// Returns the verdict if the response is still valid at `now`.
     pub(super) fn verdict(&self, source: Source, now: UnixTime) -> Result<Verdict, Cause> {
-        self.fresh(now)?;
+        self.check_validity(now)?;
         match self.status {
             Status::Good => Ok(Verdict::Good { source, until: self.until }),
             Status::Revoked { at, reason } => Ok(Verdict::Revoked { at, reason, source }),

@@ -10,14 +10,14 @@ use super::list::List;
 
 /// Kind of a fetched resource: a CRL or an OCSP response.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Fetched {
+pub enum FetchKind {
     /// A CRL.
     Crl,
     /// An OCSP response.
     Ocsp,
 }
 
-impl Fetched {
+impl FetchKind {
     /// Returns the stable name: `crl`, `ocsp`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -39,11 +39,11 @@ pub struct RevocationCounts {
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Number of fetches of CRLs and OCSP responses by result: `read`, `not-modified`, `older` than the cached one, or the name of
     /// the error.
-    pub fetches: BTreeMap<(Fetched, &'static str), u64>,
+    pub fetches: BTreeMap<(FetchKind, &'static str), u64>,
     /// CRL lookups answered from the cache, including cached failures.
-    pub lists_at_hand: u64,
+    pub crl_cache_hits: u64,
     /// OCSP lookups answered from the cache, including cached failures.
-    pub answers_at_hand: u64,
+    pub ocsp_cache_hits: u64,
     /// Histogram of the CRLs' ages (time since thisUpdate) when a verdict was based on them: one bucket for each of
     /// [`LIST_AGES_S`], and one for older CRLs.
     pub list_ages: [u64; LIST_AGES_S.len() + 1],
@@ -58,7 +58,7 @@ pub struct RevocationCounts {
     /// Total number of entries in the parsed CRLs.
     pub entries_read: u64,
     /// Memory of the parsed CRLs in bytes, before any was evicted.
-    pub octets_packed: u64,
+    pub packed_bytes: u64,
 }
 
 #[derive(Default)]
@@ -67,25 +67,25 @@ pub(super) struct Counters {
     pub(super) not_modified: AtomicU64,
     pub(super) lists_read: AtomicU64,
     pub(super) entries_read: AtomicU64,
-    pub(super) octets_packed: AtomicU64,
+    pub(super) packed_bytes: AtomicU64,
     /// Number of verdicts by name; four names at most.
     pub(super) verdicts: Mutex<BTreeMap<&'static str, u64>>,
     /// Number of fetches by kind and result. The result is `read`, `not-modified`, `older`, or the code of a failure's
     /// [`Cause`](super::verdict::Cause).
-    pub(super) fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
+    pub(super) fetches: Mutex<BTreeMap<(FetchKind, &'static str), u64>>,
     pub(super) list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
     pub(super) list_ages_sum_s: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn fetched(&self, what: Fetched, outcome: &'static str) {
+    pub(super) fn fetched(&self, what: FetchKind, outcome: &'static str) {
         *self.fetches.lock().entry((what, outcome)).or_insert(0) += 1;
     }
 
     pub(super) fn record_list_age(&self, list: &List, now: UnixTime) {
         let age_s = u64::try_from(now.since(list.this_update())).unwrap_or(0);
-        let of = LIST_AGES_S.iter().position(|end| age_s <= *end).unwrap_or(LIST_AGES_S.len());
-        self.list_ages[of].fetch_add(1, Relaxed);
+        let bucket = LIST_AGES_S.iter().position(|end| age_s <= *end).unwrap_or(LIST_AGES_S.len());
+        self.list_ages[bucket].fetch_add(1, Relaxed);
         self.list_ages_sum_s.fetch_add(age_s, Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use x509::ocsp::{CertificateId, OcspHash, RESPONSE_MAX, Request};
 use x509::{Certificate, UnixTime};
 
 use super::answer::OcspAnswer;
-use super::counters::{Counters, Fetched};
+use super::counters::{Counters, FetchKind};
 use super::list::List;
 use super::verdict::Cause;
 
@@ -64,14 +64,14 @@ impl Default for Permits {
 /// A client that fetches CRLs and OCSP responses, and counts the requests.
 pub(super) struct Fetcher {
     http: Client,
-    list_octets_max: usize,
+    list_bytes_max: usize,
     permits: Permits,
     counters: Counters,
 }
 
 impl Fetcher {
-    pub(super) fn new(http: Client, list_octets_max: usize) -> Self {
-        Self { http, list_octets_max, permits: Permits::default(), counters: Counters::default() }
+    pub(super) fn new(http: Client, list_bytes_max: usize) -> Self {
+        Self { http, list_bytes_max, permits: Permits::default(), counters: Counters::default() }
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -89,13 +89,13 @@ pub(super) async fn list(
     now: UnixTime,
 ) -> Result<Fresh<Arc<List>>, Failed<Cause>> {
     let newer = newer_list(&fetcher, &url, &issuer, held.as_ref()).await;
-    fetcher.counters.fetched(Fetched::Crl, outcome_of(&newer, |(_, outcome)| outcome));
+    fetcher.counters.fetched(FetchKind::Crl, outcome_of(&newer, |(_, outcome)| outcome));
     match newer.map(|(list, _)| list) {
         Ok(list) => {
             let lifetime = list.next_update().map_or(KEEP_MIN, |due| lifetime(due, now));
             Ok(Fresh { value: list, lifetime })
         }
-        Err(cause) => match held.filter(|list| list.fresh(now).is_ok()) {
+        Err(cause) => match held.filter(|list| list.check_validity(now).is_ok()) {
             Some(list) => Ok(Fresh { value: list, lifetime: FAILURE_KEPT }),
             None => Err(failed(cause)),
         },
@@ -132,7 +132,7 @@ async fn newer_list(
 
 /// Fetches a CRL as a small response; if it turns out to be large, fetches it again with lower concurrency.
 async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &str)]) -> Result<Reply, Cause> {
-    let most = fetcher.list_octets_max;
+    let most = fetcher.list_bytes_max;
     let small = {
         let _permit = fetcher.permits.small.acquire().await;
         get(fetcher, url, conditions, SMALL_BYTES.min(most), SMALL_LIMIT, RedirectPolicy::Redirects).await
@@ -160,7 +160,7 @@ async fn read(fetcher: &Fetcher, reply: Reply, issuer: Arc<Certificate>) -> Resu
     (list.etag, list.last_modified) = (etag, last_modified);
     fetcher.counters.lists_read.fetch_add(1, Relaxed);
     fetcher.counters.entries_read.fetch_add(list.len() as u64, Relaxed);
-    fetcher.counters.octets_packed.fetch_add(list.octets() as u64, Relaxed);
+    fetcher.counters.packed_bytes.fetch_add(list.memory_bytes() as u64, Relaxed);
     Ok(list)
 }
 
@@ -173,13 +173,13 @@ pub(super) async fn answer(
     issuer: Arc<Certificate>,
     now: UnixTime,
 ) -> Result<Fresh<OcspAnswer>, Failed<Cause>> {
-    let answer = asked(&fetcher, &url, &certificate, &issuer, now).await;
-    fetcher.counters.fetched(Fetched::Ocsp, outcome_of(&answer, |_| "read"));
+    let answer = ocsp_query(&fetcher, &url, &certificate, &issuer, now).await;
+    fetcher.counters.fetched(FetchKind::Ocsp, outcome_of(&answer, |_| "read"));
     let answer = answer.map_err(failed)?;
     Ok(Fresh { value: answer, lifetime: lifetime(answer.until, now) })
 }
 
-async fn asked(
+async fn ocsp_query(
     fetcher: &Fetcher,
     url: &str,
     certificate: &Certificate,
@@ -188,10 +188,10 @@ async fn asked(
 ) -> Result<OcspAnswer, Cause> {
     // SHA-1 only identifies the issuer here, without a security function; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
-    let asked = Request { certificates: vec![id], nonce: None }.url_for_get(url);
+    let ocsp_query = Request { certificates: vec![id], nonce: None }.url_for_get(url);
     let reply = {
         let _permit = fetcher.permits.small.acquire().await;
-        get(fetcher, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, RedirectPolicy::Nothing).await?
+        get(fetcher, &ocsp_query, &[], RESPONSE_MAX, SMALL_LIMIT, RedirectPolicy::Nothing).await?
     };
     if reply.status != StatusCode::OK {
         return Err(Cause::Status(reply.status.as_u16()));
@@ -217,19 +217,17 @@ async fn get(
     fetcher: &Fetcher,
     url: &str,
     headers: &[(&'static str, &str)],
-    octets_max: usize,
+    bytes_max: usize,
     limit: Duration,
     follow: RedirectPolicy,
 ) -> Result<Reply, Cause> {
     fetcher.counters.requests.fetch_add(1, Relaxed);
     let deadline = Deadline::within(limit);
-    let got = match follow {
-        RedirectPolicy::Redirects => {
-            fetcher.http.get_with_redirects(url, headers, octets_max, deadline).await
-        }
-        RedirectPolicy::Nothing => fetcher.http.get(url, headers, octets_max, deadline).await,
+    let result = match follow {
+        RedirectPolicy::Redirects => fetcher.http.get_with_redirects(url, headers, bytes_max, deadline).await,
+        RedirectPolicy::Nothing => fetcher.http.get(url, headers, bytes_max, deadline).await,
     };
-    got.map_err(|error| match error {
+    result.map_err(|error| match error {
         HttpError::Refused(refused) => Cause::Refused(excerpt(&refused.to_string())),
         HttpError::Header(_) => Cause::Refused(error.to_string()),
         HttpError::Redirected { .. } => Cause::Redirected(excerpt(&error.to_string())),
@@ -240,7 +238,7 @@ async fn get(
 }
 
 fn failed(cause: Cause) -> Failed<Cause> {
-    let lifetime = if cause.can_heal() { FAILURE_KEPT } else { DEFECT_KEPT };
+    let lifetime = if cause.is_transient() { FAILURE_KEPT } else { DEFECT_KEPT };
     Failed { error: cause, lifetime }
 }
 

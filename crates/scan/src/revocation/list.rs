@@ -16,7 +16,7 @@ pub(super) const SKEW: i64 = 300;
 /// Maximum URLs of delta CRLs stored for a CRL. Issuers list one.
 const FRESHEST_MAX: usize = 4;
 /// Approximate bytes of a CRL in addition to its entries and texts.
-const BESIDE_ENTRIES: usize = 1_024;
+const LIST_OVERHEAD: usize = 1_024;
 
 /// A CRL whose signature was verified with the issuer's key.
 #[derive(Debug)]
@@ -86,12 +86,12 @@ impl List {
     }
 
     /// Returns the approximate memory in bytes.
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let names = self.issuer.der.len() + 2 * self.issuer.text.len();
         let points: usize = self.points.iter().map(String::len).sum();
         let freshest: usize = self.freshest.iter().map(|url| url.len()).sum();
         let numbers = [&self.number, &self.base].into_iter().flatten().map(|number| number.content().len());
-        self.serials.octets() + names + points + freshest + numbers.sum::<usize>() + BESIDE_ENTRIES
+        self.serials.memory_bytes() + names + points + freshest + numbers.sum::<usize>() + LIST_OVERHEAD
     }
 
     pub(super) fn len(&self) -> usize {
@@ -119,7 +119,7 @@ impl List {
     }
 
     /// Checks that the CRL is valid at `now`, and returns the end of its validity.
-    pub(super) fn fresh(&self, now: UnixTime) -> Result<UnixTime, Cause> {
+    pub(super) fn check_validity(&self, now: UnixTime) -> Result<UnixTime, Cause> {
         if self.this_update > now.plus(SKEW) {
             return Err(Cause::FromTheFuture { this_update: self.this_update });
         }
@@ -140,7 +140,7 @@ impl List {
         now: UnixTime,
     ) -> Result<ListStatus, Cause> {
         self.covers(certificate, issuer)?;
-        let fresh = self.fresh(now);
+        let check_validity = self.check_validity(now);
         let delta = delta.filter(|delta| delta.is_delta_for(self, now));
         let changed = delta.and_then(|delta| delta.serials.get(&certificate.serial));
         let entry = match changed {
@@ -153,12 +153,12 @@ impl List {
             Some(Entry { reason: Some(Reason::RemoveFromCrl), .. }) | None => {}
             Some(entry) => {
                 if entry.reason == Some(Reason::CertificateHold) {
-                    fresh?;
+                    check_validity?;
                 }
                 return Ok(ListStatus::Revoked(entry));
             }
         }
-        let until = fresh?;
+        let until = check_validity?;
         if self.some_reasons {
             return Err(Cause::SomeReasons);
         }
@@ -203,7 +203,7 @@ impl List {
             _ => false,
         };
         numbers
-            && self.fresh(now).is_ok()
+            && self.check_validity(now).is_ok()
             && self.unknown_critical.is_none()
             && self.issuer.matches(&complete.issuer)
             && (&self.points, self.scope, self.unnamed_point, self.indirect, self.some_reasons)
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn crl_numbers_are_compared_numerically() {
-        let number = |octets: &[u8]| SerialNumber::from_content(octets);
+        let number = |memory_bytes: &[u8]| SerialNumber::from_content(memory_bytes);
         for (left, right, less) in [
             (&[1][..], &[2][..], true),
             (&[0xff, 1][..], &[0xff, 2][..], true),

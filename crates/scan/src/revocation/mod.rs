@@ -36,7 +36,7 @@ use fetch::Fetcher;
 use list::{List, ListStatus};
 use url::bounded;
 
-pub use counters::{Fetched, LIST_AGES_S, RevocationCounts};
+pub use counters::{FetchKind, LIST_AGES_S, RevocationCounts};
 pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
 pub use stage::with_verdicts;
 pub use verdict::{Cause, NoCheckReason, Source, Verdict};
@@ -60,9 +60,9 @@ pub struct RevocationOptions {
     /// Time limit for one certificate, all sources together.
     pub limit: Duration,
     /// Longest accepted CRL in bytes, at most [`Crl::DER_MAX`].
-    pub list_octets_max: usize,
+    pub list_bytes_max: usize,
     /// Memory for all cached CRLs in bytes; an entry with a serial number of 16 bytes takes 22.
-    pub memory_octets_max: u64,
+    pub memory_bytes_max: u64,
 }
 
 impl Default for RevocationOptions {
@@ -71,9 +71,9 @@ impl Default for RevocationOptions {
             ocsp: false,
             limit: Duration::from_secs(30),
             // 1.6 million entries. Public partitioned CRLs have hundreds of kilobytes.
-            list_octets_max: Crl::DER_MAX,
+            list_bytes_max: Crl::DER_MAX,
             // Twelve million entries.
-            memory_octets_max: 256 * 1024 * 1024,
+            memory_bytes_max: 256 * 1024 * 1024,
         }
     }
 }
@@ -127,19 +127,19 @@ impl RevocationChecker {
     #[must_use]
     pub fn new(http: Client, options: RevocationOptions) -> Self {
         let weigh = |key: &CrlCacheKey, outcome: &Result<Arc<List>, Cause>| {
-            let octets = outcome.as_ref().map_or(ENTRY_BYTES, |list| list.octets());
-            u32::try_from(key.url.len() + octets).unwrap_or(u32::MAX)
+            let memory_bytes = outcome.as_ref().map_or(ENTRY_BYTES, |list| list.memory_bytes());
+            u32::try_from(key.url.len() + memory_bytes).unwrap_or(u32::MAX)
         };
         let weigh_answer = |key: &OcspCacheKey, _: &Result<OcspAnswer, Cause>| {
-            let octets = key.url.len() + key.serial.content().len() + ENTRY_BYTES;
-            u32::try_from(octets).unwrap_or(u32::MAX)
+            let memory_bytes = key.url.len() + key.serial.content().len() + ENTRY_BYTES;
+            u32::try_from(memory_bytes).unwrap_or(u32::MAX)
         };
-        let list_octets_max = options.list_octets_max.min(Crl::DER_MAX);
+        let list_bytes_max = options.list_bytes_max.min(Crl::DER_MAX);
         Self(Arc::new(Caches {
-            fetcher: Arc::new(Fetcher::new(http, list_octets_max)),
-            lists: Cache::with_weight_max(options.memory_octets_max, weigh),
+            fetcher: Arc::new(Fetcher::new(http, list_bytes_max)),
+            lists: Cache::with_weight_max(options.memory_bytes_max, weigh),
             answers: Cache::with_weight_max(ANSWERS_BYTES_MAX, weigh_answer),
-            options: RevocationOptions { list_octets_max, ..options },
+            options: RevocationOptions { list_bytes_max, ..options },
         }))
     }
 
@@ -213,8 +213,9 @@ impl RevocationChecker {
             Ok(verdict) => return verdict,
             Err(stapled) => stapled,
         };
-        let asked = Deadline::within(self.0.options.limit).bound(self.ask(certificate, issuer, now)).await;
-        match asked.unwrap_or(Err(Cause::TimedOut)) {
+        let result =
+            Deadline::within(self.0.options.limit).bound(self.query_sources(certificate, issuer, now)).await;
+        match result.unwrap_or(Err(Cause::TimedOut)) {
             Ok(verdict) => verdict,
             // The error of the stapled response is more useful than the absence of other sources.
             Err(Cause::NoSource | Cause::OcspOff) if stapled.is_some() => {
@@ -244,43 +245,43 @@ impl RevocationChecker {
         RevocationCounts {
             verdicts: counters.verdicts.lock().clone(),
             fetches: counters.fetches.lock().clone(),
-            lists_at_hand: self.0.lists.counts().hits,
-            answers_at_hand: self.0.answers.counts().hits,
+            crl_cache_hits: self.0.lists.counts().hits,
+            ocsp_cache_hits: self.0.answers.counts().hits,
             list_ages: std::array::from_fn(|of| counters.list_ages[of].load(Relaxed)),
             list_ages_sum_s: counters.list_ages_sum_s.load(Relaxed),
             requests: counters.requests.load(Relaxed),
             not_modified: counters.not_modified.load(Relaxed),
             lists_read: counters.lists_read.load(Relaxed),
             entries_read: counters.entries_read.load(Relaxed),
-            octets_packed: counters.octets_packed.load(Relaxed),
+            packed_bytes: counters.packed_bytes.load(Relaxed),
         }
     }
 
     /// Queries the sources that the certificate names until one has the status; otherwise returns the first error.
-    async fn ask(
+    async fn query_sources(
         &self,
         certificate: &Certificate,
         issuer: &Arc<Certificate>,
         now: UnixTime,
     ) -> Result<Verdict, Cause> {
-        let mut trouble = None;
+        let mut first_error = None;
         for url in certificate.crl_urls.iter().take(URLS_TRIED_MAX) {
             match self.verdict_by_crl(url, certificate, issuer, now).await {
                 Ok(verdict) => return Ok(verdict),
-                Err(cause) => trouble = trouble.or(Some(cause)),
+                Err(cause) => first_error = first_error.or(Some(cause)),
             }
         }
         if !self.0.options.ocsp {
             let none = if certificate.ocsp_urls.is_empty() { Cause::NoSource } else { Cause::OcspOff };
-            return Err(trouble.unwrap_or(none));
+            return Err(first_error.unwrap_or(none));
         }
         for url in certificate.ocsp_urls.iter().take(URLS_TRIED_MAX) {
             match self.verdict_by_ocsp(url, certificate, issuer, now).await {
                 Ok(verdict) => return Ok(verdict),
-                Err(cause) => trouble = trouble.or(Some(cause)),
+                Err(cause) => first_error = first_error.or(Some(cause)),
             }
         }
-        Err(trouble.unwrap_or(Cause::NoSource))
+        Err(first_error.unwrap_or(Cause::NoSource))
     }
 
     async fn verdict_by_crl(
@@ -300,10 +301,10 @@ impl RevocationChecker {
                 break;
             }
         }
-        let word = list.certificate_status(certificate, issuer, delta.as_deref(), now)?;
+        let status = list.certificate_status(certificate, issuer, delta.as_deref(), now)?;
         self.counters().record_list_age(delta.as_deref().unwrap_or(&list), now);
         let source = Source::Crl { url, delta: delta.is_some() };
-        Ok(match word {
+        Ok(match status {
             ListStatus::Good { until } => Verdict::Good { source, until },
             ListStatus::Revoked(entry) => Verdict::Revoked { at: entry.at, reason: entry.reason, source },
         })

@@ -8,7 +8,7 @@ const SERIAL_MAX: usize = 64;
 /// Bytes of the revocation date in an entry: signed seconds, 17,000 years in both directions.
 const TIME: usize = 5;
 /// Bytes of an entry in addition to the serial number: date and reason.
-pub(super) const BESIDE: usize = TIME + 1;
+pub(super) const ENTRY_OVERHEAD: usize = TIME + 1;
 /// Code of an entry without a reason.
 const NO_REASON: u8 = 0xff;
 
@@ -64,14 +64,14 @@ impl Serials {
     }
 
     /// Returns the memory of the entries in bytes.
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
     }
 }
 
 impl Group {
     fn sorted(length: usize, rows: &[u8]) -> Self {
-        let width = length + BESIDE;
+        let width = length + ENTRY_OVERHEAD;
         let row = |index: u32| &rows[index as usize * width..][..width];
         // A CRL has at most `Crl::DER_MAX` bytes, so 32 bits suffice for the number of entries.
         let mut order: Vec<u32> = (0..(rows.len() / width) as u32).collect();
@@ -89,7 +89,7 @@ impl Group {
     }
 
     fn width(&self) -> usize {
-        self.length + BESIDE
+        self.length + ENTRY_OVERHEAD
     }
 
     fn len(&self) -> usize {
@@ -112,10 +112,10 @@ impl Group {
 }
 
 impl Entry {
-    fn read(beside: &[u8]) -> Self {
-        let (time, reason) = beside.split_at(TIME);
+    fn read(date_and_reason: &[u8]) -> Self {
+        let (time, reason) = date_and_reason.split_at(TIME);
         let sign = if time[0] & 0x80 == 0 { 0 } else { -1 };
-        let at = UnixTime(time.iter().fold(sign, |value: i64, octet| value << 8 | i64::from(*octet)));
+        let at = UnixTime(time.iter().fold(sign, |value: i64, byte| value << 8 | i64::from(*byte)));
         Self { at, reason: Reason::from_code(i64::from(reason[0])) }
     }
 }
@@ -141,7 +141,7 @@ mod tests {
             revoked(&serial, 1_700_000_000, Some(Reason::Superseded))
         });
         let serials = Serials::pack(entries).unwrap();
-        assert_eq!((serials.len(), serials.octets()), (1_000, 22_000));
+        assert_eq!((serials.len(), serials.memory_bytes()), (1_000, 22_000));
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Cause {
 
     /// Returns whether a retry may succeed.
     #[must_use]
-    pub fn can_heal(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Redirected(_)

@@ -2,7 +2,7 @@
 
 use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::Input;
-use super::turn::{Move, Turn};
+use super::turn::{Action, ActionResult};
 
 /// Encodes the extended operation StartTLS, 1.3.6.1.4.1.1466.20037 (RFC 4511 sections 4.12 and 4.14).
 pub(super) fn ldap_request() -> Vec<u8> {
@@ -13,20 +13,22 @@ pub(super) fn ldap_request() -> Vec<u8> {
 
 /// Handles the response (RFC 4511 section 4.1.9): LDAPMessage { messageID, [APPLICATION 24] { resultCode, matchedDN,
 /// diagnosticMessage, … } }.
-pub(super) fn ldap(input: &mut Input) -> Turn {
-    input.expect_first(|octet| octet == 0x30)?;
-    let Some((header, length)) = tlv(input.pending())? else { return Ok(Move::Wait) };
-    let Some(message) = input.exact(header.saturating_add(length), "message")? else { return Ok(Move::Wait) };
+pub(super) fn ldap(input: &mut Input) -> ActionResult {
+    input.expect_first(|byte| byte == 0x30)?;
+    let Some((header, length)) = tlv(input.pending())? else { return Ok(Action::Wait) };
+    let Some(message) = input.exact(header.saturating_add(length), "message")? else {
+        return Ok(Action::Wait);
+    };
     let (code, text) =
         ldap_result(&message[header..]).ok_or_else(|| malformed("not an answer to StartTLS", &message))?;
     match code {
-        0 => Ok(Move::Ready(Vec::new())),
+        0 => Ok(Action::Ready(Vec::new())),
         // protocolError: the operation is not supported (RFC 4511 section 4.14.1).
         2 => Err(not_offered(&text)),
         code => {
-            let mut said = format!("result {code} ").into_bytes();
-            said.extend(text);
-            Err(refused(&said))
+            let mut server_text = format!("result {code} ").into_bytes();
+            server_text.extend(text);
+            Err(refused(&server_text))
         }
     }
 }
@@ -44,7 +46,7 @@ fn ldap_result(body: &[u8]) -> Option<(u32, Vec<u8>)> {
     }
     let (_, _matched, rest) = element(rest)?;
     let (_, text, _) = element(rest)?;
-    Some((code.iter().fold(0, |code, &octet| code << 8 | u32::from(octet)), text.to_vec()))
+    Some((code.iter().fold(0, |code, &byte| code << 8 | u32::from(byte)), text.to_vec()))
 }
 
 /// Splits an element into tag, value and rest.
@@ -65,7 +67,7 @@ fn tlv(bytes: &[u8]) -> Result<Option<(usize, usize)>, StartTlsError> {
         return Err(malformed("a length that LDAP does not allow", bytes));
     }
     let Some(octets) = bytes.get(2..2 + count) else { return Ok(None) };
-    let length = octets.iter().fold(0_usize, |length, &octet| length << 8 | usize::from(octet));
+    let length = octets.iter().fold(0_usize, |length, &byte| length << 8 | usize::from(byte));
     Ok(Some((2 + count, length)))
 }
 
@@ -74,13 +76,13 @@ pub(super) fn postgres_request() -> Vec<u8> {
     vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]
 }
 
-pub(super) fn postgres(input: &mut Input) -> Turn {
-    input.expect_first(|octet| matches!(octet, b'S' | b'N' | b'E'))?;
+pub(super) fn postgres(input: &mut Input) -> ActionResult {
+    input.expect_first(|byte| matches!(byte, b'S' | b'N' | b'E'))?;
     match input.pending() {
-        [] => Ok(Move::Wait),
+        [] => Ok(Action::Wait),
         [b'S', ..] => {
             input.skip(1)?;
-            Ok(Move::Ready(Vec::new()))
+            Ok(Action::Ready(Vec::new()))
         }
         [b'N', ..] => Err(not_offered(b"")),
         _ => postgres_error(input),
@@ -88,15 +90,15 @@ pub(super) fn postgres(input: &mut Input) -> Turn {
 }
 
 /// Handles an ErrorResponse: `E`, a length, then fields of a type byte and a string each; the field M is the message for people.
-fn postgres_error(input: &mut Input) -> Turn {
-    let Some(length) = input.pending().get(1..5) else { return Ok(Move::Wait) };
-    let length = length.iter().fold(0_usize, |length, &octet| length << 8 | usize::from(octet));
+fn postgres_error(input: &mut Input) -> ActionResult {
+    let Some(length) = input.pending().get(1..5) else { return Ok(Action::Wait) };
+    let length = length.iter().fold(0_usize, |length, &byte| length << 8 | usize::from(byte));
     if !(5..=super::LINE_MAX).contains(&length) {
         return Err(input.wrong_protocol_error());
     }
-    let Some(message) = input.exact(1 + length, "error")? else { return Ok(Move::Wait) };
+    let Some(message) = input.exact(1 + length, "error")? else { return Ok(Action::Wait) };
     let text = message[5..]
-        .split(|&octet| octet == 0)
+        .split(|&byte| byte == 0)
         .find_map(|field| field.strip_prefix(b"M"))
         .unwrap_or(b"an error without text");
     Err(refused(text))
@@ -109,14 +111,14 @@ const MYSQL_SSL_REQUEST_HEAD: [u8; 13] = [32, 0, 0, 1, 0x00, 0x8a, 0x00, 0x00, 0
 
 /// Handles HandshakeV10 (MySQL "Connection Phase Packets"): length, sequence, 10, version, zero, thread (4), scramble (8), zero,
 /// capabilities (2), …
-pub(super) fn mysql(input: &mut Input) -> Turn {
-    let Some(head) = input.pending().get(..5) else { return Ok(Move::Wait) };
+pub(super) fn mysql(input: &mut Input) -> ActionResult {
+    let Some(head) = input.pending().get(..5) else { return Ok(Action::Wait) };
     let length = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
     let fits = head[3] == 0 && (2..=super::LINE_MAX).contains(&length);
     if !fits || !matches!(head[4], 9 | 10 | 0xff) {
         return Err(input.wrong_protocol_error());
     }
-    let Some(packet) = input.exact(4 + length, "greeting")? else { return Ok(Move::Wait) };
+    let Some(packet) = input.exact(4 + length, "greeting")? else { return Ok(Action::Wait) };
     let body = &packet[5..];
     match packet[4] {
         // ERR_Packet: code (2), then the text, preceded by an SQL state since 4.1.
@@ -127,9 +129,9 @@ pub(super) fn mysql(input: &mut Input) -> Turn {
     }
 }
 
-fn handle_mysql_greeting(body: &[u8]) -> Turn {
+fn handle_mysql_greeting(body: &[u8]) -> ActionResult {
     let broken = || malformed("a truncated greeting", body);
-    let version_end = body.iter().position(|&octet| octet == 0).ok_or_else(broken)?;
+    let version_end = body.iter().position(|&byte| byte == 0).ok_or_else(broken)?;
     let at = version_end + 1 + 4 + 8 + 1;
     let capabilities = body.get(at..at + 2).ok_or_else(broken)?;
     if u16::from_le_bytes([capabilities[0], capabilities[1]]) & MYSQL_CLIENT_SSL == 0 {
@@ -137,7 +139,7 @@ fn handle_mysql_greeting(body: &[u8]) -> Turn {
     }
     let mut request = MYSQL_SSL_REQUEST_HEAD.to_vec();
     request.resize(4 + 32, 0);
-    Ok(Move::Ready(request))
+    Ok(Action::Ready(request))
 }
 
 /// Encodes an X.224 Connection Request with an RDP Negotiation Request for TLS, CredSSP and CredSSP with early user authorization
@@ -147,21 +149,21 @@ pub(super) fn rdp_request() -> Vec<u8> {
 }
 
 /// Handles the response (MS-RDPBCGR sections 2.2.1.2.1 and 2.2.1.2.2).
-pub(super) fn rdp(input: &mut Input) -> Turn {
-    input.expect_first(|octet| octet == 3)?;
-    let Some(head) = input.pending().get(..4) else { return Ok(Move::Wait) };
+pub(super) fn rdp(input: &mut Input) -> ActionResult {
+    input.expect_first(|byte| byte == 3)?;
+    let Some(head) = input.pending().get(..4) else { return Ok(Action::Wait) };
     let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
     if length < 11 {
         return Err(input.wrong_protocol_error());
     }
-    let Some(packet) = input.exact(length, "answer")? else { return Ok(Move::Wait) };
+    let Some(packet) = input.exact(length, "answer")? else { return Ok(Action::Wait) };
     if packet[5] != 0xd0 {
         return Err(malformed("not a connection confirm", &packet));
     }
     match packet[11..] {
         // Servers without negotiation, and servers configured for standard RDP security.
         [] | [2, _, 8, 0, 0, 0, 0, 0] => Err(not_offered(b"only RDP's own security")),
-        [2, _, 8, 0, 1 | 2 | 8, 0, 0, 0] => Ok(Move::Ready(Vec::new())),
+        [2, _, 8, 0, 1 | 2 | 8, 0, 0, 0] => Ok(Action::Ready(Vec::new())),
         [3, _, 8, 0, code, 0, 0, 0] => Err(rdp_failure(code)),
         _ => Err(malformed("an unknown RDP negotiation type", &packet)),
     }

@@ -3,25 +3,25 @@
 use crate::target::Protocol;
 
 /// Maximum characters of the server's text in errors.
-pub(super) const WORDS_MAX: usize = 200;
+pub(super) const EXCERPT_MAX: usize = 200;
 
 /// Reason why the dialogue did not lead to TLS. The server's text is truncated and has no control characters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StartTlsError {
     /// The server speaks the protocol but does not support TLS.
-    #[error("the server offers no TLS{}", Words(.words))]
+    #[error("the server offers no TLS{}", Excerpt(.excerpt))]
     NotOffered {
         /// The server's reply, if any.
-        words: String,
+        excerpt: String,
     },
     /// The server supports TLS but rejects it now, or rejects the client altogether.
-    #[error("the server refused STARTTLS{}", Words(.words))]
+    #[error("the server refused STARTTLS{}", Excerpt(.excerpt))]
     Refused {
         /// The server's reply.
-        words: String,
+        excerpt: String,
     },
     /// Another protocol is served on the port.
-    #[error("the server does not speak {protocol}{}", Words(.first))]
+    #[error("the server does not speak {protocol}{}", Excerpt(.first))]
     NotThatProtocol {
         /// The expected protocol.
         protocol: Protocol,
@@ -29,12 +29,12 @@ pub enum StartTlsError {
         first: String,
     },
     /// The server violates the protocol.
-    #[error("{what}{}", Words(.words))]
+    #[error("{what}{}", Excerpt(.excerpt))]
     Malformed {
         /// The malformed part.
         what: &'static str,
         /// The server's reply.
-        words: String,
+        excerpt: String,
     },
     /// The server's text is longer than allowed ([`super::LINE_MAX`], [`super::DIALOGUE_MAX`], [`super::TDS_PACKET_MAX`]).
     #[error("the server's {what} is longer than {max} bytes")]
@@ -46,23 +46,23 @@ pub enum StartTlsError {
     },
 }
 
-struct Words<'a>(&'a str);
+struct Excerpt<'a>(&'a str);
 
-impl std::fmt::Display for Words<'_> {
+impl std::fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
     }
 }
 
 /// Returns a server's text in a form that is safe for terminals: control characters and line ends become spaces, invalid UTF-8
-/// becomes the replacement character, and at most [`WORDS_MAX`] characters are kept.
-pub(super) fn words(bytes: &[u8]) -> String {
+/// becomes the replacement character, and at most [`EXCERPT_MAX`] characters are kept.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
     // A character has four bytes at most.
-    let bytes = &bytes[..bytes.len().min(4 * WORDS_MAX)];
+    let bytes = &bytes[..bytes.len().min(4 * EXCERPT_MAX)];
     let text: String = String::from_utf8_lossy(bytes)
         .chars()
         .map(|c| if c.is_control() || is_bidi_or_invisible(c) { ' ' } else { c })
-        .take(WORDS_MAX)
+        .take(EXCERPT_MAX)
         .collect();
     text.trim().to_owned()
 }
@@ -72,14 +72,14 @@ fn is_bidi_or_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-pub(super) fn not_offered(said: &[u8]) -> StartTlsError {
-    StartTlsError::NotOffered { words: words(said) }
+pub(super) fn not_offered(server_text: &[u8]) -> StartTlsError {
+    StartTlsError::NotOffered { excerpt: excerpt(server_text) }
 }
 
-pub(super) fn refused(said: &[u8]) -> StartTlsError {
-    StartTlsError::Refused { words: words(said) }
+pub(super) fn refused(server_text: &[u8]) -> StartTlsError {
+    StartTlsError::Refused { excerpt: excerpt(server_text) }
 }
 
-pub(super) fn malformed(what: &'static str, said: &[u8]) -> StartTlsError {
-    StartTlsError::Malformed { what, words: words(said) }
+pub(super) fn malformed(what: &'static str, server_text: &[u8]) -> StartTlsError {
+    StartTlsError::Malformed { what, excerpt: excerpt(server_text) }
 }

@@ -1,6 +1,6 @@
 //! Received bytes that are not parsed yet.
 
-use super::error::{StartTlsError, words};
+use super::error::{StartTlsError, excerpt};
 use crate::target::Protocol;
 
 /// Maximum bytes of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply; IMAP greetings with capabilities reach
@@ -15,12 +15,12 @@ pub(super) struct Input {
     pending: Vec<u8>,
     /// Number of bytes of `pending` that contain no line end.
     searched: usize,
-    taken: usize,
+    consumed: usize,
 }
 
 impl Input {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol, pending: Vec::new(), searched: 0, taken: 0 }
+        Self { protocol, pending: Vec::new(), searched: 0, consumed: 0 }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -38,14 +38,14 @@ impl Input {
     /// Fails when more than [`DIALOGUE_MAX`] bytes were needed. Bytes beyond the limit count only when they are needed, so that the result
     /// does not depend on how the input was split.
     pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
-        if self.taken > DIALOGUE_MAX {
+        if self.consumed > DIALOGUE_MAX {
             return Err(StartTlsError::TooLong { what: "dialogue before TLS", max: DIALOGUE_MAX });
         }
         Ok(())
     }
 
     fn wait<T>(&self) -> Result<Option<T>, StartTlsError> {
-        if self.taken + self.pending.len() > DIALOGUE_MAX {
+        if self.consumed + self.pending.len() > DIALOGUE_MAX {
             return Err(StartTlsError::TooLong { what: "dialogue before TLS", max: DIALOGUE_MAX });
         }
         Ok(None)
@@ -54,7 +54,7 @@ impl Input {
     /// Fails if nothing has been consumed yet and the first byte does not satisfy `fits`: the server speaks another protocol.
     pub(super) fn expect_first(&self, fits: impl Fn(u8) -> bool) -> Result<(), StartTlsError> {
         match self.pending.first() {
-            Some(&first) if self.taken == 0 && !fits(first) => Err(self.wrong_protocol_error()),
+            Some(&first) if self.consumed == 0 && !fits(first) => Err(self.wrong_protocol_error()),
             _ => Ok(()),
         }
     }
@@ -63,13 +63,13 @@ impl Input {
         self.wrong_protocol_error_for(&self.pending)
     }
 
-    pub(super) fn wrong_protocol_error_for(&self, said: &[u8]) -> StartTlsError {
-        StartTlsError::NotThatProtocol { protocol: self.protocol, first: words(said) }
+    pub(super) fn wrong_protocol_error_for(&self, server_text: &[u8]) -> StartTlsError {
+        StartTlsError::NotThatProtocol { protocol: self.protocol, first: excerpt(server_text) }
     }
 
     /// Returns the next line without its end, once it is complete.
     pub(super) fn line(&mut self) -> Result<Option<Vec<u8>>, StartTlsError> {
-        let end = self.pending[self.searched..].iter().position(|&octet| octet == b'\n');
+        let end = self.pending[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.pending.len(), |end| self.searched + end);
         if length > LINE_MAX {
             return Err(StartTlsError::TooLong { what: "line", max: LINE_MAX });
@@ -112,7 +112,7 @@ impl Input {
     fn take(&mut self, count: usize) -> Vec<u8> {
         let rest = self.pending.split_off(count);
         self.searched = 0;
-        self.taken += count;
+        self.consumed += count;
         std::mem::replace(&mut self.pending, rest)
     }
 }

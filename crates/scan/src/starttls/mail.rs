@@ -3,7 +3,7 @@
 use super::error::{malformed, not_offered, refused};
 use super::input::Input;
 use super::reply::{Reply, ReplyReader};
-use super::turn::{Move, Turn};
+use super::turn::{Action, ActionResult};
 
 /// Client name for protocols that require one (RFC 5321 section 4.1.1.1): a reserved name (RFC 6761 section 6.4).
 const CLIENT_NAME: &str = "bulla.invalid";
@@ -28,33 +28,33 @@ impl Smtp {
         Self { stage: SmtpStage::Greeting, lmtp, replies: ReplyReader::default() }
     }
 
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        let Some(reply) = self.replies.read(input)? else { return Ok(Move::Wait) };
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        let Some(reply) = self.replies.read(input)? else { return Ok(Action::Wait) };
         match self.stage {
-            SmtpStage::Greeting => self.greeted(&reply),
+            SmtpStage::Greeting => self.on_greeting(&reply),
             SmtpStage::Extensions => self.extensions(&reply),
-            SmtpStage::GoAhead if reply.code == 220 => Ok(Move::Ready(Vec::new())),
+            SmtpStage::GoAhead if reply.code == 220 => Ok(Action::Ready(Vec::new())),
             // The server does not know the command, although it announced it.
-            SmtpStage::GoAhead if matches!(reply.code, 500 | 502) => Err(not_offered(&reply.said())),
-            SmtpStage::GoAhead => Err(refused(&reply.said())),
+            SmtpStage::GoAhead if matches!(reply.code, 500 | 502) => Err(not_offered(&reply.server_text())),
+            SmtpStage::GoAhead => Err(refused(&reply.server_text())),
         }
     }
 
-    fn greeted(&mut self, reply: &Reply) -> Turn {
+    fn on_greeting(&mut self, reply: &Reply) -> ActionResult {
         if reply.code != 220 {
-            return Err(refused(&reply.said()));
+            return Err(refused(&reply.server_text()));
         }
         self.stage = SmtpStage::Extensions;
         let verb = if self.lmtp { "LHLO" } else { "EHLO" };
-        Ok(Move::Send(format!("{verb} {CLIENT_NAME}\r\n").into_bytes()))
+        Ok(Action::Send(format!("{verb} {CLIENT_NAME}\r\n").into_bytes()))
     }
 
-    fn extensions(&mut self, reply: &Reply) -> Turn {
+    fn extensions(&mut self, reply: &Reply) -> ActionResult {
         match reply.code {
             250 => {}
             // Servers without RFC 1869 support no extensions.
-            500..=504 => return Err(not_offered(&reply.said())),
-            _ => return Err(refused(&reply.said())),
+            500..=504 => return Err(not_offered(&reply.server_text())),
+            _ => return Err(refused(&reply.server_text())),
         }
         // The first line contains the server's name.
         let offered = reply.lines.iter().skip(1).any(|line| first_word_is(line, b"STARTTLS"));
@@ -62,38 +62,38 @@ impl Smtp {
             return Err(not_offered(b""));
         }
         self.stage = SmtpStage::GoAhead;
-        Ok(Move::Send(b"STARTTLS\r\n".to_vec()))
+        Ok(Action::Send(b"STARTTLS\r\n".to_vec()))
     }
 }
 
 /// FTP (RFC 4217 section 4).
 #[derive(Debug)]
 pub(super) struct Ftp {
-    asked: bool,
+    tls_requested: bool,
     replies: ReplyReader,
 }
 
 impl Default for Ftp {
     fn default() -> Self {
-        Self { asked: false, replies: ReplyReader::for_ftp() }
+        Self { tls_requested: false, replies: ReplyReader::for_ftp() }
     }
 }
 
 impl Ftp {
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        let Some(reply) = self.replies.read(input)? else { return Ok(Move::Wait) };
-        match (self.asked, reply.code) {
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        let Some(reply) = self.replies.read(input)? else { return Ok(Action::Wait) };
+        match (self.tls_requested, reply.code) {
             // "Service ready in nnn minutes": the actual greeting follows later.
-            (false, 120) => Ok(Move::On),
+            (false, 120) => Ok(Action::Continue),
             (false, 220) => {
-                self.asked = true;
-                Ok(Move::Send(b"AUTH TLS\r\n".to_vec()))
+                self.tls_requested = true;
+                Ok(Action::Send(b"AUTH TLS\r\n".to_vec()))
             }
-            (false, _) => Err(refused(&reply.said())),
-            (true, 234) => Ok(Move::Ready(Vec::new())),
+            (false, _) => Err(refused(&reply.server_text())),
+            (true, 234) => Ok(Action::Ready(Vec::new())),
             // Unknown command or mechanism; servers without TLS also respond to any command except USER with 530 "please log in".
-            (true, 500 | 501 | 502 | 504 | 530) => Err(not_offered(&reply.said())),
-            (true, _) => Err(refused(&reply.said())),
+            (true, 500 | 501 | 502 | 504 | 530) => Err(not_offered(&reply.server_text())),
+            (true, _) => Err(refused(&reply.server_text())),
         }
     }
 }
@@ -114,21 +114,21 @@ enum ImapStage {
 }
 
 impl Imap {
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        input.expect_first(|octet| octet == b'*')?;
-        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        input.expect_first(|byte| byte == b'*')?;
+        let Some(line) = input.line()? else { return Ok(Action::Wait) };
         match self.stage {
-            ImapStage::Greeting => self.greeted(&line, input),
+            ImapStage::Greeting => self.on_greeting(&line, input),
             ImapStage::Capability => self.capability(&line),
             ImapStage::GoAhead => go_ahead(&line),
         }
     }
 
-    fn greeted(&mut self, line: &[u8], input: &Input) -> Turn {
+    fn on_greeting(&mut self, line: &[u8], input: &Input) -> ActionResult {
         let status = line.strip_prefix(b"* ").unwrap_or_default();
         if first_word_is(status, b"OK") {
             self.stage = ImapStage::Capability;
-            return Ok(Move::Send(b"a1 CAPABILITY\r\n".to_vec()));
+            return Ok(Action::Send(b"a1 CAPABILITY\r\n".to_vec()));
         }
         // After PREAUTH the command is not allowed (RFC 9051 section 7.1.4).
         if first_word_is(status, b"BYE") || first_word_is(status, b"PREAUTH") {
@@ -137,7 +137,7 @@ impl Imap {
         Err(input.wrong_protocol_error_for(line))
     }
 
-    fn capability(&mut self, line: &[u8]) -> Turn {
+    fn capability(&mut self, line: &[u8]) -> ActionResult {
         if let Some(untagged) = line.strip_prefix(b"* ") {
             if first_word_is(untagged, b"BYE") {
                 return Err(refused(line));
@@ -145,12 +145,12 @@ impl Imap {
             if first_word_is(untagged, b"CAPABILITY") {
                 self.offered |= has_word(untagged, b"STARTTLS");
             }
-            return Ok(Move::On);
+            return Ok(Action::Continue);
         }
         match status_of(line, b"a1 ") {
             Some(true) if self.offered => {
                 self.stage = ImapStage::GoAhead;
-                Ok(Move::Send(b"a2 STARTTLS\r\n".to_vec()))
+                Ok(Action::Send(b"a2 STARTTLS\r\n".to_vec()))
             }
             Some(true) => Err(not_offered(b"")),
             Some(false) => Err(refused(line)),
@@ -159,12 +159,12 @@ impl Imap {
     }
 }
 
-fn go_ahead(line: &[u8]) -> Turn {
+fn go_ahead(line: &[u8]) -> ActionResult {
     if let Some(untagged) = line.strip_prefix(b"* ") {
-        return if first_word_is(untagged, b"BYE") { Err(refused(line)) } else { Ok(Move::On) };
+        return if first_word_is(untagged, b"BYE") { Err(refused(line)) } else { Ok(Action::Continue) };
     }
     match status_of(line, b"a2 ") {
-        Some(true) => Ok(Move::Ready(Vec::new())),
+        Some(true) => Ok(Action::Ready(Vec::new())),
         Some(false) => Err(refused(line)),
         None => Err(malformed("not an answer to STARTTLS", line)),
     }
@@ -173,8 +173,8 @@ fn go_ahead(line: &[u8]) -> Turn {
 /// Returns whether the line with the client's tag has the status OK; `None` for another tag or without a status.
 fn status_of(line: &[u8], tag: &[u8]) -> Option<bool> {
     let status = line.strip_prefix(tag)?;
-    let says = |word: &[u8]| first_word_is(status, word);
-    if says(b"OK") { Some(true) } else { (says(b"NO") || says(b"BAD")).then_some(false) }
+    let begins_with = |word: &[u8]| first_word_is(status, word);
+    if begins_with(b"OK") { Some(true) } else { (begins_with(b"NO") || begins_with(b"BAD")).then_some(false) }
 }
 
 /// POP3 (RFC 2595 section 4, RFC 2449).
@@ -196,9 +196,9 @@ enum Pop3Stage {
 }
 
 impl Pop3 {
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        input.expect_first(|octet| matches!(octet, b'+' | b'-'))?;
-        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        input.expect_first(|byte| matches!(byte, b'+' | b'-'))?;
+        let Some(line) = input.line()? else { return Ok(Action::Wait) };
         if matches!(self.stage, Pop3Stage::CapaList) {
             return self.capability(&line);
         }
@@ -211,39 +211,39 @@ impl Pop3 {
         } else {
             return Err(malformed("neither +OK nor -ERR", &line));
         };
-        self.answered(ok, &line)
+        self.on_status(ok, &line)
     }
 
-    fn answered(&mut self, ok: bool, line: &[u8]) -> Turn {
+    fn on_status(&mut self, ok: bool, line: &[u8]) -> ActionResult {
         match (&self.stage, ok) {
             (Pop3Stage::Greeting, true) => {
                 self.stage = Pop3Stage::Capa;
-                Ok(Move::Send(b"CAPA\r\n".to_vec()))
+                Ok(Action::Send(b"CAPA\r\n".to_vec()))
             }
             (Pop3Stage::Greeting, false) => Err(refused(line)),
             (Pop3Stage::Capa, true) => {
                 self.stage = Pop3Stage::CapaList;
-                Ok(Move::On)
+                Ok(Action::Continue)
             }
             // Servers without RFC 2449 may still support STLS.
-            (Pop3Stage::Capa, false) => Ok(self.ask(false)),
-            (Pop3Stage::GoAhead { .. }, true) => Ok(Move::Ready(Vec::new())),
+            (Pop3Stage::Capa, false) => Ok(self.request_tls(false)),
+            (Pop3Stage::GoAhead { .. }, true) => Ok(Action::Ready(Vec::new())),
             (Pop3Stage::GoAhead { announced: true }, false) => Err(refused(line)),
             (_, _) => Err(not_offered(line)),
         }
     }
 
-    fn capability(&mut self, line: &[u8]) -> Turn {
+    fn capability(&mut self, line: &[u8]) -> ActionResult {
         if line == b"." {
-            return if self.offered { Ok(self.ask(true)) } else { Err(not_offered(b"")) };
+            return if self.offered { Ok(self.request_tls(true)) } else { Err(not_offered(b"")) };
         }
         self.offered |= first_word_is(line, b"STLS");
-        Ok(Move::On)
+        Ok(Action::Continue)
     }
 
-    fn ask(&mut self, announced: bool) -> Move {
+    fn request_tls(&mut self, announced: bool) -> Action {
         self.stage = Pop3Stage::GoAhead { announced };
-        Move::Send(b"STLS\r\n".to_vec())
+        Action::Send(b"STLS\r\n".to_vec())
     }
 }
 
@@ -251,7 +251,7 @@ impl Pop3 {
 /// quoted string or a literal.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
-    asked: bool,
+    tls_requested: bool,
     offered: bool,
     /// Remaining bytes of a literal to skip.
     literal: usize,
@@ -260,50 +260,50 @@ pub(super) struct Sieve {
 }
 
 impl Sieve {
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        input.expect_first(|octet| matches!(octet, b'"' | b'{') || octet.is_ascii_alphabetic())?;
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        input.expect_first(|byte| matches!(byte, b'"' | b'{') || byte.is_ascii_alphabetic())?;
         if self.literal > 0 {
             self.literal -= input.skip(self.literal)?;
             if self.literal > 0 {
-                return Ok(Move::Wait);
+                return Ok(Action::Wait);
             }
         }
-        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+        let Some(line) = input.line()? else { return Ok(Action::Wait) };
         let continued = std::mem::take(&mut self.continued);
         if let Some(length) = literal_length(&line) {
             (self.literal, self.continued) = (length, true);
-            return Ok(Move::On);
+            return Ok(Action::Continue);
         }
-        let says = |word: &[u8]| first_word_is(&line, word);
+        let begins_with = |word: &[u8]| first_word_is(&line, word);
         if continued || line.is_empty() || line.starts_with(b"\"") {
-            self.offered |= !continued && says(b"\"STARTTLS\"");
-            Ok(Move::On)
-        } else if says(b"OK") {
+            self.offered |= !continued && begins_with(b"\"STARTTLS\"");
+            Ok(Action::Continue)
+        } else if begins_with(b"OK") {
             self.ok()
-        } else if says(b"NO") || says(b"BYE") {
+        } else if begins_with(b"NO") || begins_with(b"BYE") {
             Err(refused(&line))
-        } else if self.asked {
+        } else if self.tls_requested {
             Err(malformed("neither OK nor NO", &line))
         } else {
             Err(input.wrong_protocol_error_for(&line))
         }
     }
 
-    fn ok(&mut self) -> Turn {
-        if self.asked {
-            return Ok(Move::Ready(Vec::new()));
+    fn ok(&mut self) -> ActionResult {
+        if self.tls_requested {
+            return Ok(Action::Ready(Vec::new()));
         }
         if !self.offered {
             return Err(not_offered(b""));
         }
-        self.asked = true;
-        Ok(Move::Send(b"STARTTLS\r\n".to_vec()))
+        self.tls_requested = true;
+        Ok(Action::Send(b"STARTTLS\r\n".to_vec()))
     }
 }
 
 /// Returns the number in a `{n}` or `{n+}` at the end of a line (RFC 5804 section 1.2).
 fn literal_length(line: &[u8]) -> Option<usize> {
-    let open = line.iter().rposition(|&octet| octet == b'{')?;
+    let open = line.iter().rposition(|&byte| byte == b'{')?;
     let inside = line[open + 1..].strip_suffix(b"}")?;
     let digits = inside.strip_suffix(b"+").unwrap_or(inside);
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -326,9 +326,9 @@ enum NntpStage {
 }
 
 impl Nntp {
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        input.expect_first(|octet| octet.is_ascii_digit())?;
-        let Some(line) = input.line()? else { return Ok(Move::Wait) };
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        input.expect_first(|byte| byte.is_ascii_digit())?;
+        let Some(line) = input.line()? else { return Ok(Action::Wait) };
         if matches!(self.stage, NntpStage::CapabilityList) {
             return self.capability(&line);
         }
@@ -341,37 +341,37 @@ impl Nntp {
         match (&self.stage, code) {
             (NntpStage::Greeting, 200 | 201) => {
                 self.stage = NntpStage::Capabilities;
-                Ok(Move::Send(b"CAPABILITIES\r\n".to_vec()))
+                Ok(Action::Send(b"CAPABILITIES\r\n".to_vec()))
             }
             (NntpStage::Capabilities, 101) => {
                 self.stage = NntpStage::CapabilityList;
-                Ok(Move::On)
+                Ok(Action::Continue)
             }
             // Servers without RFC 3977 have no capability list, but may support STARTTLS.
-            (NntpStage::Capabilities, 500) => Ok(self.ask()),
-            (NntpStage::GoAhead, 382) => Ok(Move::Ready(Vec::new())),
+            (NntpStage::Capabilities, 500) => Ok(self.request_tls()),
+            (NntpStage::GoAhead, 382) => Ok(Action::Ready(Vec::new())),
             (NntpStage::GoAhead, 500 | 501 | 503) => Err(not_offered(&line)),
             _ => Err(refused(&line)),
         }
     }
 
-    fn capability(&mut self, line: &[u8]) -> Turn {
+    fn capability(&mut self, line: &[u8]) -> ActionResult {
         if line == b"." {
-            return if self.offered { Ok(self.ask()) } else { Err(not_offered(b"")) };
+            return if self.offered { Ok(self.request_tls()) } else { Err(not_offered(b"")) };
         }
         self.offered |= first_word_is(line, b"STARTTLS");
-        Ok(Move::On)
+        Ok(Action::Continue)
     }
 
-    fn ask(&mut self) -> Move {
+    fn request_tls(&mut self) -> Action {
         self.stage = NntpStage::GoAhead;
-        Move::Send(b"STARTTLS\r\n".to_vec())
+        Action::Send(b"STARTTLS\r\n".to_vec())
     }
 }
 
 fn parse_reply_code(line: &[u8]) -> Option<u16> {
     let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit))?;
-    let ends = line.get(3).is_none_or(|&octet| octet == b' ');
+    let ends = line.get(3).is_none_or(|&byte| byte == b' ');
     ends.then(|| code.iter().fold(0, |code, digit| 10 * code + u16::from(digit - b'0')))
 }
 
@@ -385,5 +385,5 @@ fn has_word(line: &[u8], word: &[u8]) -> bool {
 }
 
 fn words_of(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|octet| matches!(octet, b' ' | b'\t')).filter(|word| !word.is_empty())
+    line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty())
 }

@@ -14,7 +14,7 @@ mod xmpp;
 
 use crate::target::Protocol;
 use input::Input;
-use turn::{Move, Turn};
+use turn::{Action, ActionResult};
 
 pub use error::StartTlsError;
 pub use input::{DIALOGUE_MAX, LINE_MAX};
@@ -124,20 +124,20 @@ impl Dialogue {
         loop {
             self.input.check_total()?;
             match self.turn()? {
-                Move::On => {}
-                Move::Send(bytes) => out.extend(bytes),
-                Move::Ready(bytes) => {
+                Action::Continue => {}
+                Action::Send(bytes) => out.extend(bytes),
+                Action::Ready(bytes) => {
                     out.extend(bytes);
                     self.end = Some(Ok(()));
                     return Ok(Step::Ready { send: out, injected: !self.input.is_empty() });
                 }
-                Move::Wait if out.is_empty() => return Ok(Step::More),
-                Move::Wait => return Ok(Step::Send(out)),
+                Action::Wait if out.is_empty() => return Ok(Step::More),
+                Action::Wait => return Ok(Step::Send(out)),
             }
         }
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> ActionResult {
         let input = &mut self.input;
         match &mut self.machine {
             Machine::Smtp(smtp) => smtp.turn(input),

@@ -13,10 +13,10 @@ pub(super) struct Reply {
 
 impl Reply {
     /// Returns code and text of the last line, for people.
-    pub(super) fn said(&self) -> Vec<u8> {
-        let mut said = format!("{} ", self.code).into_bytes();
-        said.extend(self.lines.join(&b' '));
-        said
+    pub(super) fn server_text(&self) -> Vec<u8> {
+        let mut server_text = format!("{} ", self.code).into_bytes();
+        server_text.extend(self.lines.join(&b' '));
+        server_text
     }
 }
 
@@ -36,7 +36,7 @@ impl ReplyReader {
 
     /// Returns the next complete reply.
     pub(super) fn read(&mut self, input: &mut Input) -> Result<Option<Reply>, StartTlsError> {
-        input.expect_first(|octet| octet.is_ascii_digit())?;
+        input.expect_first(|byte| byte.is_ascii_digit())?;
         loop {
             let Some(line) = input.line()? else { return Ok(None) };
             input.check_total()?;
@@ -50,8 +50,8 @@ impl ReplyReader {
         let head = head(&line);
         let (code, last, text) = match (self.code, head) {
             (None, None) => return Err(input.wrong_protocol_error_for(&line)),
-            (Some(begun), Some((code, last))) if code == begun => (code, last, text(&line)),
-            (Some(begun), _) if self.free_middle => (begun, false, line),
+            (Some(first_code), Some((code, last))) if code == first_code => (code, last, text(&line)),
+            (Some(first_code), _) if self.free_middle => (first_code, false, line),
             (Some(_), _) => return Err(malformed("a reply changes its code between lines", &line)),
             (None, Some((code, last))) => (code, last, text(&line)),
         };

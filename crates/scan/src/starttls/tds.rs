@@ -2,7 +2,7 @@
 
 use super::error::{StartTlsError, malformed, not_offered};
 use super::input::Input;
-use super::turn::{Move, Turn};
+use super::turn::{Action, ActionResult};
 use crate::target::Protocol;
 
 /// Longest TDS packet in bytes (MS-TDS section 2.2.3.1.3: 512 to 32,767).
@@ -42,17 +42,17 @@ fn header(payload: usize, status: u8, number: u8) -> [u8; HEADER] {
     [PRELOGIN, status, high, low, 0, 0, number, 0]
 }
 
-pub(super) fn prelogin_reply(input: &mut Input) -> Turn {
-    input.expect_first(|octet| octet == RESPONSE)?;
-    let Some(head) = input.pending().get(..4) else { return Ok(Move::Wait) };
+pub(super) fn prelogin_reply(input: &mut Input) -> ActionResult {
+    input.expect_first(|byte| byte == RESPONSE)?;
+    let Some(head) = input.pending().get(..4) else { return Ok(Action::Wait) };
     let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
     if length < HEADER {
         return Err(input.wrong_protocol_error());
     }
-    let Some(packet) = input.exact(length, "answer")? else { return Ok(Move::Wait) };
+    let Some(packet) = input.exact(length, "answer")? else { return Ok(Action::Wait) };
     match encryption(&packet[HEADER..]) {
         // Off (encrypted login only), on, required: all start with TLS.
-        Some(0 | 1 | 3) => Ok(Move::Ready(Vec::new())),
+        Some(0 | 1 | 3) => Ok(Action::Ready(Vec::new())),
         Some(2) => Err(not_offered(b"encryption is not supported")),
         Some(_) => Err(malformed("an unknown TDS encryption option", b"")),
         None => Err(malformed("an answer without an encryption option", b"")),

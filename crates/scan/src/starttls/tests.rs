@@ -4,7 +4,7 @@ mod scripts;
 use proptest::prelude::*;
 use scripts::{DIALOGUES, Script, Turn};
 
-use super::error::{WORDS_MAX, not_offered, words};
+use super::error::{EXCERPT_MAX, excerpt, not_offered};
 use super::*;
 
 /// Describes the end of a dialogue in one line.
@@ -13,8 +13,8 @@ fn end(step: &Step) -> String {
         Step::More | Step::Send(_) => "waiting".into(),
         Step::Ready { injected: false, .. } => "ready".into(),
         Step::Ready { injected: true, .. } => "ready, clear text injected".into(),
-        Step::Failed(StartTlsError::NotOffered { words }) => format!("not offered: {words}"),
-        Step::Failed(StartTlsError::Refused { words }) => format!("refused: {words}"),
+        Step::Failed(StartTlsError::NotOffered { excerpt }) => format!("not offered: {excerpt}"),
+        Step::Failed(StartTlsError::Refused { excerpt }) => format!("refused: {excerpt}"),
         Step::Failed(StartTlsError::NotThatProtocol { first, .. }) => format!("not that: {first}"),
         Step::Failed(StartTlsError::Malformed { what, .. }) => format!("malformed: {what}"),
         Step::Failed(StartTlsError::TooLong { what, .. }) => format!("too long: {what}"),
@@ -29,8 +29,8 @@ fn play(script: &Script, size: usize) -> Step {
     for turn in script.turns {
         match turn {
             Turn::Hear(expected) => {
-                let said = String::from_utf8_lossy(&sent).into_owned();
-                assert!(expected.heard_in(&sent), "{}: {said:?}", script.name);
+                let sent_bytes = String::from_utf8_lossy(&sent).into_owned();
+                assert!(expected.is_matched_by(&sent), "{}: {sent_bytes:?}", script.name);
                 sent.clear();
             }
             Turn::Say(bytes) => {
@@ -62,7 +62,7 @@ fn every_starttls_dialogue_succeeds_for_any_chunk_size() {
 fn plaintext_after_starttls_is_reported() {
     for script in DIALOGUES {
         let mut dialogue = Dialogue::new(script.protocol, "chat.example").unwrap();
-        let all: Vec<u8> = script.said().chain(*b"220 injected\r\n").collect();
+        let all: Vec<u8> = script.sent_bytes().chain(*b"220 injected\r\n").collect();
         let step = dialogue.receive(&all);
         assert_eq!(end(&step), "ready, clear text injected", "{}", script.name);
         assert_eq!(end(&dialogue.receive(b"more")), "ready, clear text injected");
@@ -181,10 +181,10 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
 
 #[test]
 fn starttls_refusals_are_classified() {
-    for &(protocol, said, expected) in REFUSALS {
+    for &(protocol, sent_bytes, expected) in REFUSALS {
         let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
-        let step = dialogue.receive(said);
-        assert_eq!(end(&step), expected, "{protocol}: {:?}", String::from_utf8_lossy(said));
+        let step = dialogue.receive(sent_bytes);
+        assert_eq!(end(&step), expected, "{protocol}: {:?}", String::from_utf8_lossy(sent_bytes));
         assert_eq!(dialogue.receive(b"220 more\r\n"), step, "{protocol}: failed is failed");
     }
 }
@@ -214,11 +214,11 @@ fn endless_server_dialogues_are_aborted() {
             "too long: dialogue before TLS",
         ),
     ];
-    for (protocol, said, expected) in cases {
+    for (protocol, sent_bytes, expected) in cases {
         for size in [1_000, 1_000_000] {
             let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
             let mut step = Step::More;
-            for piece in said.chunks(size) {
+            for piece in sent_bytes.chunks(size) {
                 step = dialogue.receive(piece);
             }
             assert_eq!(end(&step), expected, "{protocol} in pieces of {size}");
@@ -228,10 +228,10 @@ fn endless_server_dialogues_are_aborted() {
 
 #[test]
 fn server_text_is_sanitized_and_truncated() {
-    let shown = words(b"\x1b]0;evil\x07 \xff\r\n\xe2\x80\xaetxt ");
+    let shown = excerpt(b"\x1b]0;evil\x07 \xff\r\n\xe2\x80\xaetxt ");
     assert!(!shown.contains(|c: char| c.is_control()) && !shown.contains('\u{202e}'), "{shown:?}");
-    assert_eq!(words(&[b'a'; 5_000]).chars().count(), WORDS_MAX);
-    let error = StartTlsError::Refused { words: words(b"454 later\r\n") };
+    assert_eq!(excerpt(&[b'a'; 5_000]).chars().count(), EXCERPT_MAX);
+    let error = StartTlsError::Refused { excerpt: excerpt(b"454 later\r\n") };
     assert_eq!(error.to_string(), "the server refused STARTTLS: 454 later");
     assert_eq!(not_offered(b"").to_string(), "the server offers no TLS");
 }
@@ -294,13 +294,13 @@ proptest! {
         size in 1_usize..9,
     ) {
         let script = &DIALOGUES[which];
-        let mut said: Vec<u8> = script.said().collect();
-        for (at, octet) in changes {
-            let at = at.index(said.len());
-            said[at] = octet;
+        let mut sent_bytes: Vec<u8> = script.sent_bytes().collect();
+        for (at, byte) in changes {
+            let at = at.index(sent_bytes.len());
+            sent_bytes[at] = byte;
         }
-        let whole = outcome(script.protocol, &said, usize::MAX);
-        let cut = outcome(script.protocol, &said, size);
+        let whole = outcome(script.protocol, &sent_bytes, usize::MAX);
+        let cut = outcome(script.protocol, &sent_bytes, size);
         // If a failure occurs in the same piece as a reply, the client does not send its answer.
         prop_assert!(cut.0.starts_with(&whole.0), "{:?} {:?}", cut, whole);
         prop_assert_eq!(cut.1, whole.1);

@@ -3,13 +3,13 @@
 use super::error::StartTlsError;
 
 /// Result of one parsing step; an error ends the dialogue.
-pub(super) enum Move {
+pub(super) enum Action {
     /// More input is needed.
     Wait,
     /// Input was consumed. The dialogue continues with the next input.
-    On,
+    Continue,
     Send(Vec<u8>),
     Ready(Vec<u8>),
 }
 
-pub(super) type Turn = Result<Move, StartTlsError>;
+pub(super) type ActionResult = Result<Action, StartTlsError>;

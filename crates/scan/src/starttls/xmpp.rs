@@ -4,7 +4,7 @@
 
 use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::{Input, LINE_MAX};
-use super::turn::{Move, Turn};
+use super::turn::{Action, ActionResult};
 
 #[derive(Debug)]
 pub(super) struct Xmpp {
@@ -57,71 +57,71 @@ impl Xmpp {
         .into_bytes()
     }
 
-    pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
-        input.expect_first(|octet| octet == b'<' || octet.is_ascii_whitespace())?;
-        let Some(tag) = tag(input)? else { return Ok(Move::Wait) };
+    pub(super) fn turn(&mut self, input: &mut Input) -> ActionResult {
+        input.expect_first(|byte| byte == b'<' || byte.is_ascii_whitespace())?;
+        let Some(tag) = tag(input)? else { return Ok(Action::Wait) };
         match self.stage {
             Stage::Header => self.header(&tag, input),
             Stage::Features => self.features(&tag),
             Stage::InFeatures => self.feature(&tag),
             Stage::GoAhead => self.go_ahead(&tag),
             Stage::Proceeding if tag.name == b"proceed" && tag.kind == Kind::Close => {
-                Ok(Move::Ready(Vec::new()))
+                Ok(Action::Ready(Vec::new()))
             }
             Stage::Proceeding => Err(malformed("content inside <proceed/>", &tag.name)),
             Stage::Turned => Err(refused(&tag.name)),
         }
     }
 
-    fn header(&mut self, tag: &Tag, input: &Input) -> Turn {
+    fn header(&mut self, tag: &Tag, input: &Input) -> ActionResult {
         if tag.name != b"stream" || tag.kind != Kind::Open {
             return Err(input.wrong_protocol_error_for(&tag.name));
         }
         self.stage = Stage::Features;
-        Ok(Move::On)
+        Ok(Action::Continue)
     }
 
-    fn features(&mut self, tag: &Tag) -> Turn {
+    fn features(&mut self, tag: &Tag) -> ActionResult {
         match (tag.name.as_slice(), &tag.kind) {
             (b"features", Kind::Empty) => Err(not_offered(b"")),
             (b"features", Kind::Open) => {
                 self.stage = Stage::InFeatures;
-                Ok(Move::On)
+                Ok(Action::Continue)
             }
             _ => self.handle_refusal(tag),
         }
     }
 
-    fn feature(&mut self, tag: &Tag) -> Turn {
+    fn feature(&mut self, tag: &Tag) -> ActionResult {
         match (tag.name.as_slice(), &tag.kind) {
             (b"starttls", _) => self.offered = true,
             (b"features", Kind::Close) if self.offered => {
                 self.stage = Stage::GoAhead;
                 let ask = b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
-                return Ok(Move::Send(ask.to_vec()));
+                return Ok(Action::Send(ask.to_vec()));
             }
             (b"features", Kind::Close) => return Err(not_offered(b"")),
             _ => {}
         }
-        Ok(Move::On)
+        Ok(Action::Continue)
     }
 
-    fn go_ahead(&mut self, tag: &Tag) -> Turn {
+    fn go_ahead(&mut self, tag: &Tag) -> ActionResult {
         match (tag.name.as_slice(), &tag.kind) {
-            (b"proceed", Kind::Empty) => Ok(Move::Ready(Vec::new())),
+            (b"proceed", Kind::Empty) => Ok(Action::Ready(Vec::new())),
             (b"proceed", Kind::Open) => {
                 self.stage = Stage::Proceeding;
-                Ok(Move::On)
+                Ok(Action::Continue)
             }
             _ => self.handle_refusal(tag),
         }
     }
 
-    fn handle_refusal(&mut self, tag: &Tag) -> Turn {
+    fn handle_refusal(&mut self, tag: &Tag) -> ActionResult {
         match (tag.name.as_slice(), &tag.kind) {
             (b"error" | b"failure", Kind::Open) => {
                 self.stage = Stage::Turned;
-                Ok(Move::On)
+                Ok(Action::Continue)
             }
             (b"error" | b"failure" | b"stream", _) => Err(refused(&tag.name)),
             _ => Err(malformed("an unexpected element before TLS", &tag.name)),
@@ -132,7 +132,7 @@ impl Xmpp {
 /// Returns the next tag; skips text, declarations and comments.
 fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
     loop {
-        let text = input.pending().iter().take_while(|&&octet| octet != b'<').count();
+        let text = input.pending().iter().take_while(|&&byte| byte != b'<').count();
         input.skip(text)?;
         let Some(end) = tag_end(input.pending())? else {
             // Requests one byte more than available, only to check the length limit.
@@ -146,7 +146,7 @@ fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
             Some(b'?') => {}
             Some(b'!') if inside.starts_with(b"!--") => {}
             Some(b'!') => return Err(malformed("a document type declaration, which XMPP forbids", &whole)),
-            _ => return Ok(Some(named(inside))),
+            _ => return Ok(Some(parse_tag(inside))),
         }
     }
 }
@@ -164,11 +164,11 @@ fn tag_end(bytes: &[u8]) -> Result<Option<usize>, StartTlsError> {
         return until(b"-->");
     }
     let mut quote = None;
-    for (at, &octet) in bytes.iter().enumerate().take(LINE_MAX) {
-        match (quote, octet) {
-            (Some(open), octet) if octet == open => quote = None,
+    for (at, &byte) in bytes.iter().enumerate().take(LINE_MAX) {
+        match (quote, byte) {
+            (Some(open), byte) if byte == open => quote = None,
             (Some(_), _) => {}
-            (None, b'"' | b'\'') => quote = Some(octet),
+            (None, b'"' | b'\'') => quote = Some(byte),
             (None, b'>') => return Ok(Some(at)),
             (None, _) => {}
         }
@@ -176,13 +176,13 @@ fn tag_end(bytes: &[u8]) -> Result<Option<usize>, StartTlsError> {
     Ok(None)
 }
 
-fn named(inside: &[u8]) -> Tag {
+fn parse_tag(inside: &[u8]) -> Tag {
     let (inside, kind) = match inside {
         [b'/', rest @ ..] => (rest, Kind::Close),
         [rest @ .., b'/'] => (rest, Kind::Empty),
         rest => (rest, Kind::Open),
     };
-    let name = inside.split(|octet| octet.is_ascii_whitespace()).next().unwrap_or_default();
-    let local = name.rsplit(|&octet| octet == b':').next().unwrap_or_default();
+    let name = inside.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    let local = name.rsplit(|&byte| byte == b':').next().unwrap_or_default();
     Tag { name: local.to_vec(), kind }
 }

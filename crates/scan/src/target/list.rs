@@ -229,7 +229,7 @@ impl List {
                 break;
             }
             read_any = true;
-            let end = chunk.iter().position(|&octet| octet == b'\n');
+            let end = chunk.iter().position(|&byte| byte == b'\n');
             let part = &chunk[..end.unwrap_or(chunk.len())];
             too_long |= kept.len() + part.len() > LINE_MAX;
             if !too_long {

@@ -140,7 +140,7 @@ fn hosts(text: &str) -> Result<Hosts, TargetProblem> {
     if text.contains(':') {
         return v6(text).map(|address| Hosts::Address(address.into()));
     }
-    if text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.') {
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         let address = text.parse::<Ipv4Addr>().map_err(|_| TargetProblem::Ipv4)?;
         return Ok(Hosts::Address(address.into()));
     }
@@ -157,7 +157,7 @@ fn v6(text: &str) -> Result<Ipv6Addr, TargetProblem> {
 /// Parses a network. Host bits may be set, as in the address of an interface; they are cleared.
 fn network(address: &str, length: &str) -> Result<IpNet, TargetProblem> {
     let address: IpAddr = address.parse().map_err(|_| TargetProblem::Network)?;
-    let digits = !length.is_empty() && length.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
     let length: u8 = length.parse().ok().filter(|_| digits).ok_or(TargetProblem::Network)?;
     let network = IpNet::new(address, length).map_err(|_| TargetProblem::Network)?;
     Ok(network.trunc())

@@ -96,7 +96,7 @@ pub(super) fn port(text: &str) -> Result<u16, InvalidPorts> {
     if text.is_empty() {
         return Err(InvalidPorts::Missing);
     }
-    let digits = text.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(port) if digits && port > 0 => Ok(port),
         _ => Err(InvalidPorts::NotAPort(shown(text))),

@@ -5,8 +5,8 @@
 pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(octets: &'a [u8]) -> Self {
-        Self(octets)
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     pub(super) fn rest(&self) -> &'a [u8] {
@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[octet]| octet)
+        self.array::<1>().map(|[byte]| byte)
     }
 
     pub(super) fn u16(&mut self) -> Option<u16> {

@@ -45,13 +45,13 @@ pub struct Handshake {
 
 enum State {
     /// Waiting for the ServerHello.
-    Hello(Opening),
+    Hello(HelloSent),
     Tls13(Box<tls13::Session>),
     Tls12(tls12::Session),
     Over(Result<(), Failure>),
 }
 
-struct Opening {
+struct HelloSent {
     hello: ClientHello,
     /// After a HelloRetryRequest: its suite, and the transcript up to the second ClientHello.
     retried: Option<(u16, digest::Context)>,
@@ -86,7 +86,7 @@ impl Handshake {
             records: RecordReader::default(),
             messages: Messages::default(),
             shares: Arc::clone(shares),
-            state: State::Hello(Opening { hello, retried: None }),
+            state: State::Hello(HelloSent { hello, retried: None }),
             modern: offer.profile != Profile::Legacy,
             finish: offer.finish,
             random,
@@ -95,14 +95,14 @@ impl Handshake {
     }
 
     /// Processes bytes from the server, split in any way. After the end of the handshake, further bytes have no effect.
-    pub fn receive(&mut self, octets: &[u8]) -> Step {
+    pub fn receive(&mut self, bytes: &[u8]) -> Step {
         match &self.state {
             State::Over(Ok(())) => return Step::Done(Vec::new()),
             State::Over(Err(failure)) => return Step::Failed(failure.clone()),
             _ => {}
         }
-        self.evidence.bytes_in += octets.len() as u64;
-        self.records.push(octets);
+        self.evidence.bytes_in += bytes.len() as u64;
+        self.records.push(bytes);
         let mut out = Vec::new();
         match self.advance(&mut out) {
             Ok(Flow::More) if out.is_empty() => Step::More,
@@ -233,7 +233,7 @@ impl Handshake {
 
     fn on_server_hello(&mut self, range: Range<usize>, out: &mut Vec<u8>) -> Result<Flow, Failure> {
         let Self { messages, state, evidence, records, .. } = self;
-        let State::Hello(opening) = state else { return Ok(Flow::More) };
+        let State::Hello(hello_sent) = state else { return Ok(Flow::More) };
         let message = messages.get(&range);
         if message.kind != message::SERVER_HELLO {
             let found = message.kind;
@@ -251,11 +251,11 @@ impl Handshake {
                 messages.check_no_partial_message()?;
                 if hello.is_retry_request() {
                     evidence.hello_retry = true;
-                    retry(opening, &hello, message, &self.shares, out)?;
+                    retry(hello_sent, &hello, message, &self.shares, out)?;
                     return Ok(Flow::More);
                 }
                 evidence.group = hello.key_share.map(|(group, _)| group);
-                let begun = begin_tls13(opening, &hello, message, &self.shares, self.finish, records)?;
+                let begun = begin_tls13(hello_sent, &hello, message, &self.shares, self.finish, records)?;
                 State::Tls13(Box::new(begun))
             }
             SSL_3_0..=TLS_1_2 => {
@@ -274,13 +274,13 @@ impl Handshake {
 
 /// Responds to a HelloRetryRequest (RFC 8446 section 4.1.4).
 fn retry(
-    opening: &mut Opening,
+    hello_sent: &mut HelloSent,
     request: &ServerHello<'_>,
     message: Message<'_>,
     shares: &KeyShares,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    if opening.retried.is_some() {
+    if hello_sent.retried.is_some() {
         return Err(Failure::Malformed("HelloRetryRequest: sent twice"));
     }
     let suite = offered_suite(request.cipher)?;
@@ -296,23 +296,23 @@ fn retry(
     }
     // In the transcript, the first ClientHello is replaced by its hash (RFC 8446 section 4.4.1).
     let mut first = suite.hash().context();
-    first.update(&opening.hello.message);
+    first.update(&hello_sent.hello.message);
     let first = first.finish();
     let mut transcript = suite.hash().context();
     let length = u8::try_from(first.as_ref().len()).unwrap_or(u8::MAX);
     transcript.update(&[message::MESSAGE_HASH, 0, 0, length]);
     transcript.update(first.as_ref());
     transcript.update(message.whole);
-    opening.hello.retry(key_share.as_deref(), request.cookie);
-    transcript.update(&opening.hello.message);
+    hello_sent.hello.retry(key_share.as_deref(), request.cookie);
+    transcript.update(&hello_sent.hello.message);
     out.extend_from_slice(&tls13::change_cipher_spec());
-    out.extend_from_slice(&record::plain(record::HANDSHAKE, TLS_1_2, &opening.hello.message));
-    opening.retried = Some((request.cipher, transcript));
+    out.extend_from_slice(&record::plain(record::HANDSHAKE, TLS_1_2, &hello_sent.hello.message));
+    hello_sent.retried = Some((request.cipher, transcript));
     Ok(())
 }
 
 fn begin_tls13(
-    opening: &mut Opening,
+    hello_sent: &mut HelloSent,
     hello: &ServerHello<'_>,
     message: Message<'_>,
     shares: &KeyShares,
@@ -324,21 +324,21 @@ fn begin_tls13(
         return Err(Failure::NoCertificate("the server chose a pre-shared key"));
     }
     let (group, share) = hello.key_share.ok_or(Failure::Malformed("ServerHello: no key share"))?;
-    let agreed = shares.agree(group, share).ok_or(Failure::Cryptography("the key exchange"))?;
-    let retried = opening.retried.is_some();
-    let mut transcript = match opening.retried.take() {
+    let shared_secret = shares.agree(group, share).ok_or(Failure::Cryptography("the key exchange"))?;
+    let retried = hello_sent.retried.is_some();
+    let mut transcript = match hello_sent.retried.take() {
         Some((cipher, transcript)) if cipher == hello.cipher => transcript,
         Some(_) => {
             return Err(Failure::Malformed("ServerHello: cipher suite differs from the HelloRetryRequest"));
         }
         None => {
             let mut transcript = suite.hash().context();
-            transcript.update(&opening.hello.message);
+            transcript.update(&hello_sent.hello.message);
             transcript
         }
     };
     transcript.update(message.whole);
-    tls13::Session::begin(suite, agreed.as_slice(), transcript, finish, retried, records)
+    tls13::Session::begin(suite, shared_secret.as_slice(), transcript, finish, retried, records)
 }
 
 fn offered_suite(code: u16) -> Result<Tls13Suite, Failure> {

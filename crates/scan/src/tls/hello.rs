@@ -264,10 +264,10 @@ fn put_alpn(out: &mut Vec<u8>, protocols: &[&str]) {
     });
 }
 
-/// Pads a ClientHello to which `to_come` bytes are still added.
-fn put_padding(out: &mut Vec<u8>, to_come: usize) {
+/// Pads a ClientHello to which `bytes_to_add` bytes are still added.
+fn put_padding(out: &mut Vec<u8>, bytes_to_add: usize) {
     const EXTENSION_HEADER: usize = 4;
-    let length = out.len() + to_come;
+    let length = out.len() + bytes_to_add;
     if (PADDED_FROM..PADDED_TO).contains(&length) {
         // Padding without content could be an empty last extension, which other old servers reject.
         let padding = (PADDED_TO - length).saturating_sub(EXTENSION_HEADER).max(1);

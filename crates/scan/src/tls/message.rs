@@ -31,38 +31,38 @@ impl<'a> Message<'a> {
 pub(super) struct Messages {
     buffer: Vec<u8>,
     /// Offset of the first unread message.
-    at: usize,
+    position: usize,
     total: usize,
 }
 
 impl Messages {
     const HEADER: usize = 4;
 
-    pub(super) fn push(&mut self, octets: &[u8]) -> Result<(), Failure> {
-        self.total += octets.len();
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.total += bytes.len();
         if self.total > HANDSHAKE_MAX {
             return Err(TOO_LONG);
         }
-        self.buffer.extend_from_slice(octets);
+        self.buffer.extend_from_slice(bytes);
         Ok(())
     }
 
     /// Returns the range of the next complete message; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Failure> {
-        let mut rest = Cursor::new(&self.buffer[self.at..]);
+        let mut rest = Cursor::new(&self.buffer[self.position..]);
         let (Some(_kind), Some(length)) = (rest.u8(), rest.u24()) else {
-            self.forget_what_was_read();
+            self.discard_read();
             return Ok(None);
         };
         if length > HANDSHAKE_MAX {
             return Err(TOO_LONG);
         }
         if rest.rest().len() < length {
-            self.forget_what_was_read();
+            self.discard_read();
             return Ok(None);
         }
-        let range = self.at..self.at + Self::HEADER + length;
-        self.at = range.end;
+        let range = self.position..self.position + Self::HEADER + length;
+        self.position = range.end;
         Ok(Some(range))
     }
 
@@ -73,16 +73,16 @@ impl Messages {
 
     /// Fails if a message spans a change of keys (RFC 8446 section 5.1).
     pub(super) fn check_no_partial_message(&self) -> Result<(), Failure> {
-        if self.at == self.buffer.len() {
+        if self.position == self.buffer.len() {
             Ok(())
         } else {
             Err(Failure::Malformed("record: messages across a key change"))
         }
     }
 
-    fn forget_what_was_read(&mut self) {
-        self.buffer.drain(..self.at);
-        self.at = 0;
+    fn discard_read(&mut self) {
+        self.buffer.drain(..self.position);
+        self.position = 0;
     }
 }
 

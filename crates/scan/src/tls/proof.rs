@@ -51,6 +51,6 @@ fn public_key(certificate: &[u8]) -> Result<PublicKey, DerError> {
 
 /// Returns the number of bits of an unsigned number.
 pub(super) fn bits(number: &[u8]) -> usize {
-    let zeros = number.iter().take_while(|octet| **octet == 0).count();
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.get(zeros).map_or(0, |first| (number.len() - zeros) * 8 - first.leading_zeros() as usize)
 }

@@ -21,7 +21,7 @@ const HEADER: usize = 5;
 pub(super) struct RecordReader {
     buffer: Vec<u8>,
     /// Offset of the first unread byte.
-    at: usize,
+    position: usize,
     opener: Option<RecordProtection>,
     count: usize,
     idle: usize,
@@ -34,8 +34,8 @@ pub(super) struct Record {
 }
 
 impl RecordReader {
-    pub(super) fn push(&mut self, octets: &[u8]) {
-        self.buffer.extend_from_slice(octets);
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Decrypts all further records with these keys.
@@ -49,8 +49,8 @@ impl RecordReader {
 
     /// Returns the next complete record; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Record>, Failure> {
-        let Some(header) = self.buffer[self.at..].first_chunk::<HEADER>().copied() else {
-            self.forget_what_was_read();
+        let Some(header) = self.buffer[self.position..].first_chunk::<HEADER>().copied() else {
+            self.discard_read();
             return Ok(None);
         };
         let [kind, major, minor, high, low] = header;
@@ -64,12 +64,12 @@ impl RecordReader {
         if length > limit {
             return Err(Failure::LimitExceeded { what: "bytes in a record", limit });
         }
-        let content = self.at + HEADER..self.at + HEADER + length;
+        let content = self.position + HEADER..self.position + HEADER + length;
         if self.buffer.len() < content.end {
-            self.forget_what_was_read();
+            self.discard_read();
             return Ok(None);
         }
-        self.at = content.end;
+        self.position = content.end;
         self.count += 1;
         if self.count > RECORDS_MAX {
             return Err(Failure::LimitExceeded { what: "records", limit: RECORDS_MAX });
@@ -100,16 +100,16 @@ impl RecordReader {
         Ok(())
     }
 
-    fn forget_what_was_read(&mut self) {
-        self.buffer.drain(..self.at);
-        self.at = 0;
+    fn discard_read(&mut self) {
+        self.buffer.drain(..self.position);
+        self.position = 0;
     }
 
     fn invalid_record_failure(&self) -> Failure {
         if self.count > 0 {
             return Failure::Malformed("record header");
         }
-        let first = &self.buffer[self.at..];
+        let first = &self.buffer[self.position..];
         // SSL 2.0: a two-byte length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
         if let [0x80..=0xff, _, 4 | 0, ..] = first {
             return Failure::Ssl2;
@@ -164,8 +164,8 @@ impl RecordProtection {
     /// Returns the nonce: the IV combined with the sequence number (RFC 8446 section 5.3).
     fn nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
-        for (octet, mask) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
-            *octet ^= mask;
+        for (byte, mask) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= mask;
         }
         self.sequence += 1;
         Nonce::assume_unique_for_key(nonce)
@@ -185,7 +185,7 @@ impl RecordProtection {
             .map_err(|_| Failure::Cryptography("decrypting a record"))?;
         // The content type follows the content and precedes any zero padding.
         let end =
-            plain.iter().rposition(|octet| *octet != 0).ok_or(Failure::Malformed("record: padding only"))?;
+            plain.iter().rposition(|byte| *byte != 0).ok_or(Failure::Malformed("record: padding only"))?;
         let kind = plain[end];
         Ok(Record { kind, content: content.start..content.start + end })
     }

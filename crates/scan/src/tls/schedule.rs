@@ -23,20 +23,20 @@ pub(super) enum Hash {
 /// The output of a hash function; up to the size of SHA-384.
 #[derive(Clone, Copy)]
 pub(super) struct Output {
-    octets: [u8; 48],
+    bytes: [u8; 48],
     length: usize,
 }
 
 impl Output {
     pub(super) fn as_slice(&self) -> &[u8] {
-        &self.octets[..self.length]
+        &self.bytes[..self.length]
     }
 
-    fn copy(of: &[u8]) -> Self {
-        let mut octets = [0; 48];
-        let length = of.len().min(octets.len());
-        octets[..length].copy_from_slice(&of[..length]);
-        Self { octets, length }
+    fn copy(source: &[u8]) -> Self {
+        let mut bytes = [0; 48];
+        let length = source.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&source[..length]);
+        Self { bytes, length }
     }
 }
 
@@ -101,12 +101,12 @@ impl Hash {
     /// Computes HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, which is sufficient here.
     fn expand(self, secret: &hmac::Key, label: &str, context: &[u8], length: usize) -> Output {
         debug_assert!(length <= self.length());
-        let octet = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+        let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
         let mut mac = hmac::Context::with_key(secret);
-        mac.update(&[0, octet(length), octet(6 + label.len())]);
+        mac.update(&[0, byte(length), byte(6 + label.len())]);
         mac.update(b"tls13 ");
         mac.update(label.as_bytes());
-        mac.update(&[octet(context.len())]);
+        mac.update(&[byte(context.len())]);
         mac.update(context);
         mac.update(&[1]);
         Output::copy(&mac.sign().as_ref()[..length])
@@ -150,8 +150,8 @@ pub(super) struct Secrets {
 
 impl Secrets {
     /// Derives the handshake stage from the shared secret and the transcript up to the ServerHello.
-    pub(super) fn handshake(hash: Hash, agreed: &[u8], transcript: &[u8]) -> Self {
-        let stage = hash.extract(hash.handshake_input_secret().as_slice(), agreed);
+    pub(super) fn handshake(hash: Hash, shared_secret: &[u8], transcript: &[u8]) -> Self {
+        let stage = hash.extract(hash.handshake_input_secret().as_slice(), shared_secret);
         Self {
             client: hash.derive(&stage, "c hs traffic", transcript),
             server: hash.derive(&stage, "s hs traffic", transcript),

@@ -123,26 +123,26 @@ impl std::fmt::Debug for KeyShares {
 /// A shared secret of up to 66 bytes (P-521), without allocation.
 #[derive(Clone, Copy)]
 pub(super) struct Secret {
-    octets: [u8; 72],
+    bytes: [u8; 72],
     length: usize,
 }
 
 impl Default for Secret {
     fn default() -> Self {
-        Self { octets: [0; 72], length: 0 }
+        Self { bytes: [0; 72], length: 0 }
     }
 }
 
 impl Secret {
     fn push(&mut self, more: &[u8]) -> Option<()> {
         let end = self.length + more.len();
-        self.octets.get_mut(self.length..end)?.copy_from_slice(more);
+        self.bytes.get_mut(self.length..end)?.copy_from_slice(more);
         self.length = end;
         Some(())
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
-        &self.octets[..self.length]
+        &self.bytes[..self.length]
     }
 }
 
@@ -157,13 +157,13 @@ fn nist_algorithm(group: u16) -> Option<&'static agreement::Algorithm> {
 
 /// Appends the shared secret of an ECDH exchange to `secret`.
 fn ecdh(
-    ours: &PrivateKey,
+    private_key: &PrivateKey,
     algorithm: &'static agreement::Algorithm,
-    theirs: &[u8],
+    peer_share: &[u8],
     mut secret: Secret,
 ) -> Option<Secret> {
-    agreement::agree(ours, UnparsedPublicKey::new(algorithm, theirs), (), |agreed| {
-        secret.push(agreed).ok_or(())
+    agreement::agree(private_key, UnparsedPublicKey::new(algorithm, peer_share), (), |shared_secret| {
+        secret.push(shared_secret).ok_or(())
     })
     .ok()?;
     Some(secret)

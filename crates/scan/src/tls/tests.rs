@@ -147,8 +147,8 @@ fn certificate_verify(signature: &[u8]) -> Vec<u8> {
     handshake_message(message::CERTIFICATE_VERIFY, &body)
 }
 
-fn sha256(octets: &[u8]) -> Vec<u8> {
-    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, octets).as_ref().to_vec()
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref().to_vec()
 }
 
 /// Returns the complete flight of a TLS 1.3 server in order.
@@ -191,9 +191,9 @@ fn modern() -> ClientHelloContent {
 }
 
 /// Feeds the bytes in pieces of `size`; returns the last step.
-fn feed(handshake: &mut Handshake, octets: &[u8], size: usize) -> Step {
+fn feed(handshake: &mut Handshake, bytes: &[u8], size: usize) -> Step {
     let mut last = Step::More;
-    for chunk in octets.chunks(size.max(1)) {
+    for chunk in bytes.chunks(size.max(1)) {
         last = match handshake.receive(chunk) {
             Step::Done(_) => return Step::Done(Vec::new()),
             failed @ Step::Failed(_) => return failed,
@@ -325,9 +325,9 @@ fn non_tls_servers_are_recognized() {
             Failure::LimitExceeded { what: "bytes in a record", limit: limits::RECORD_MAX },
         ),
     ];
-    for (octets, failure) in cases {
+    for (bytes, failure) in cases {
         let (mut handshake, _) = start(&modern());
-        assert_eq!(handshake.receive(octets), Step::Failed(failure.clone()));
+        assert_eq!(handshake.receive(bytes), Step::Failed(failure.clone()));
     }
     let banner = [b'x'; 500];
     let (mut handshake, _) = start(&modern());
@@ -409,12 +409,12 @@ fn repeated_server_key_exchange_is_rejected() {
 
 #[test]
 fn downgrade_is_detected_only_if_tls_1_3_was_offered() {
-    for (profile, noticed) in [(Profile::Modern, true), (Profile::Legacy, false)] {
+    for (profile, downgraded) in [(Profile::Modern, true), (Profile::Legacy, false)] {
         let mut random = SERVER_RANDOM;
         random[24..].copy_from_slice(b"DOWNGRD\x01");
         let (mut handshake, _) = start(&ClientHelloContent { profile, ..modern() });
         handshake.receive(&in_records(&server_hello(0x0303, 0xc02b, random, &[]), 9_999));
-        assert_eq!(handshake.evidence().downgraded, noticed);
+        assert_eq!(handshake.evidence().downgraded, downgraded);
     }
 }
 
@@ -536,25 +536,25 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
     proptest::collection::vec(one, 0..4)
 }
 
-fn damaged(mut octets: Vec<u8>, changes: &[Damage]) -> Vec<u8> {
+fn damaged(mut bytes: Vec<u8>, changes: &[Damage]) -> Vec<u8> {
     for change in changes {
-        if octets.is_empty() {
+        if bytes.is_empty() {
             break;
         }
         match change {
-            Damage::Set(at, octet) => {
-                let at = at.index(octets.len());
-                octets[at] = *octet;
+            Damage::Set(at, byte) => {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
             }
-            Damage::Remove(at) => drop(octets.remove(at.index(octets.len()))),
+            Damage::Remove(at) => drop(bytes.remove(at.index(bytes.len()))),
             Damage::Insert(at, more) => {
-                let at = at.index(octets.len());
-                octets.splice(at..at, more.iter().copied());
+                let at = at.index(bytes.len());
+                bytes.splice(at..at, more.iter().copied());
             }
-            Damage::Cut(at) => octets.truncate(at.index(octets.len())),
+            Damage::Cut(at) => bytes.truncate(at.index(bytes.len())),
         }
     }
-    octets
+    bytes
 }
 
 /// Checks that evidence and result are the same for input in small pieces and in one piece. Only the length of the recorded banner
@@ -578,8 +578,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn arbitrary_bytes_parse_equally_in_any_chunking(octets: Vec<u8>, size in 1_usize..50) {
-        same_in_pieces(&modern(), &octets, size);
+    fn arbitrary_bytes_parse_equally_in_any_chunking(bytes: Vec<u8>, size in 1_usize..50) {
+        same_in_pieces(&modern(), &bytes, size);
     }
 
     #[test]

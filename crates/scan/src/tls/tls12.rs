@@ -8,7 +8,7 @@ use super::proof::{self, bits};
 use super::{Evidence, Failure, Proof, names, record};
 
 /// The alerts user_canceled and close_notify, each a warning in its own record.
-const FAREWELL: [[u8; 2]; 2] = [[1, 90], [1, 0]];
+const CLOSING_ALERTS: [[u8; 2]; 2] = [[1, 90], [1, 0]];
 
 /// A handshake after the ServerHello.
 pub(super) struct Session {
@@ -120,7 +120,7 @@ impl Session {
         if evidence.proof == Proof::None {
             return Err(Failure::UnexpectedMessage { expected: "server_key_exchange", found });
         }
-        for alert in FAREWELL {
+        for alert in CLOSING_ALERTS {
             out.extend_from_slice(&record::plain(record::ALERT, self.version, &alert));
         }
         Ok(Flow::Done)

@@ -53,14 +53,14 @@ impl Session {
     /// Starts with the shared secret and the transcript up to the ServerHello; from then on `records` decrypts protected records.
     pub(super) fn begin(
         suite: Tls13Suite,
-        agreed: &[u8],
+        shared_secret: &[u8],
         transcript: digest::Context,
         finish: bool,
         retried: bool,
         records: &mut RecordReader,
     ) -> Result<Self, Failure> {
         let so_far = transcript.clone().finish();
-        let secrets = Secrets::handshake(suite.hash(), agreed, so_far.as_ref());
+        let secrets = Secrets::handshake(suite.hash(), shared_secret, so_far.as_ref());
         records.open_with(protection(suite, &secrets.server)?);
         Ok(Self {
             suite,

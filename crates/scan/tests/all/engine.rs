@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use fleet::{Latency, Mix, Plan};
 use outbound::guard::Guard;
-use scan::{Known, Limits, ProbeOutcome, ScanOptions, TargetOptions, Targets};
+use scan::{KnownEndpoints, Limits, ProbeOutcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
-use crate::limits::patient;
+use crate::limits::long_timeout_options;
 use crate::world::{World, scan_with};
 
 fn healthy(endpoints: usize) -> Plan {
@@ -26,7 +26,7 @@ async fn guard_blocks_metadata_addresses_in_a_scan() {
     let here = targets_of(&world).await;
     let away = ["169.254.169.254:80", "[::ffff:169.254.169.254]:443", "100.100.100.200:443", "[fe80::1]:443"];
     let targets: Vec<String> = here.iter().cloned().chain(away.map(str::to_owned)).collect();
-    let guarded = ScanOptions { guard: Some(Guard::default()), ..patient() };
+    let guarded = ScanOptions { guard: Some(Guard::default()), ..long_timeout_options() };
     let seen = world.scan(guarded, &targets).await;
     let refused: Vec<_> = seen
         .observations
@@ -48,7 +48,7 @@ async fn replaced_certificate_is_seen_by_the_next_scan() {
     let world = World::of(&healthy(4)).await;
     let truth = world.fleet.truth();
     let target = truth.iter().find(|t| t.kind == "p256").expect("an ordinary host").clone();
-    let scanner = world.scanner(ScanOptions { finish_handshake: true, ..patient() });
+    let scanner = world.scanner(ScanOptions { finish_handshake: true, ..long_timeout_options() });
     let leaf = |seen: &crate::world::Seen| {
         seen.observations[0].leaf().map(|leaf| leaf.fingerprint.to_string()).expect("a leaf")
     };
@@ -67,7 +67,7 @@ async fn moved_name_is_resolved_again_after_its_ttl() {
     let world = World::of(&healthy(200)).await;
     let truth = world.fleet.truth();
     let moving = truth.iter().find(|t| t.kind == "short-ttl").expect("one with a TTL of a second").clone();
-    let scanner = world.scanner(patient());
+    let scanner = world.scanner(long_timeout_options());
     let targets = [moving.target.clone()];
     scan_with(&scanner, &targets).await;
     let (leaf, address) = world.fleet.move_address(&moving.host).expect("the host");
@@ -90,7 +90,7 @@ async fn healthy_endpoint_needs_one_full_handshake_without_retry() {
     let targets = targets_of(&world).await;
     // The short handshakes that probe accepted versions and suites select a certificate and end before it is sent. They are
     // disabled, because they would be counted.
-    let seen = world.scan(ScanOptions { accepted: false, ..patient() }, &targets).await;
+    let seen = world.scan(ScanOptions { accepted: false, ..long_timeout_options() }, &targets).await;
     assert!(seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Answered));
     let counters = world.fleet.counters();
     assert_eq!(counters.certificates_sent, 300);
@@ -103,7 +103,7 @@ async fn healthy_endpoint_needs_one_full_handshake_without_retry() {
 async fn all_names_behind_one_address_are_answered_under_its_limit() {
     let world = World::of(&Plan { mix: Mix::Balancer { names: 200 }, ..healthy(200) }).await;
     let targets = targets_of(&world).await;
-    let seen = world.scan(ScanOptions { per_address: 8, ..patient() }, &targets).await;
+    let seen = world.scan(ScanOptions { per_address: 8, ..long_timeout_options() }, &targets).await;
     assert_eq!(seen.observations.len(), 200);
     assert!(seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Answered));
     world.fleet.stop().await;
@@ -114,8 +114,8 @@ async fn duplicate_targets_are_scanned_once_and_known_ones_skipped() {
     let world = World::of(&healthy(3)).await;
     let targets = targets_of(&world).await;
     let twice: Vec<_> = targets.iter().chain(&targets).cloned().collect();
-    let scanner = world.scanner(patient());
-    let known = Known { observed: HashSet::from([targets[0].clone()]), ..Known::default() };
+    let scanner = world.scanner(long_timeout_options());
+    let known = KnownEndpoints { observed: HashSet::from([targets[0].clone()]), ..KnownEndpoints::default() };
     let input = Box::new(Targets::new(twice, TargetOptions::default()));
     let mut run = scanner.start(input, known, CancellationToken::new());
     let mut count = 0;
@@ -135,9 +135,9 @@ async fn slow_receiver_applies_backpressure_without_loss() {
     const IN_FLIGHT: usize = 64;
     let world = World::of(&healthy(2_000)).await;
     let targets = targets_of(&world).await;
-    let scanner = world.scanner(ScanOptions { in_flight: Some(IN_FLIGHT), ..patient() });
+    let scanner = world.scanner(ScanOptions { in_flight: Some(IN_FLIGHT), ..long_timeout_options() });
     let input = Box::new(Targets::new(targets.clone(), TargetOptions::default()));
-    let mut run = scanner.start(input, Known::default(), CancellationToken::new());
+    let mut run = scanner.start(input, KnownEndpoints::default(), CancellationToken::new());
     while run.progress.snapshot().finished < IN_CHANNEL {
         tokio::task::yield_now().await;
     }
@@ -161,8 +161,8 @@ async fn slow_endpoints_are_answered_on_retry_with_the_same_profile() {
     let latency = Latency::Custom { dns: none.clone(), dial: none, handshake: slow };
     let world = World::of(&Plan { latency, ..healthy(60) }).await;
     let targets = targets_of(&world).await;
-    let tiny = Limits { handshake: Duration::from_millis(20), ..patient().first };
-    let seen = world.scan(ScanOptions { first: tiny, ..patient() }, &targets).await;
+    let tiny = Limits { handshake: Duration::from_millis(20), ..long_timeout_options().first };
+    let seen = world.scan(ScanOptions { first: tiny, ..long_timeout_options() }, &targets).await;
     let lost: Vec<_> = seen.observations.iter().filter(|o| o.outcome != ProbeOutcome::Answered).collect();
     assert!(lost.is_empty(), "{lost:?}");
     let modern = seen.observations.iter().filter(|o| o.profile == Some("modern")).count();
@@ -179,7 +179,8 @@ async fn deadline_ends_the_scan_and_reports_every_target() {
     let world = World::of(&Plan { latency, ..healthy(40) }).await;
     let targets = targets_of(&world).await;
     let deadline = Some(Duration::from_secs(1));
-    let seen = world.scan(ScanOptions { deadline, in_flight: Some(8), ..patient() }, &targets).await;
+    let seen =
+        world.scan(ScanOptions { deadline, in_flight: Some(8), ..long_timeout_options() }, &targets).await;
     assert_eq!(seen.observations.len(), targets.len());
     assert!(
         seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Cancelled),

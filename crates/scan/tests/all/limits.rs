@@ -16,7 +16,7 @@ pub(crate) fn options() -> ScanOptions {
 }
 
 /// Limits for tests in which every endpoint answers: no endpoint is given up, however busy the machine is.
-pub(crate) fn patient() -> ScanOptions {
+pub(crate) fn long_timeout_options() -> ScanOptions {
     let limits = Limits::each(Duration::from_secs(60));
     ScanOptions { first: limits, second: limits, ..options() }
 }

@@ -12,7 +12,7 @@ use fleet::{Mix, Plan};
 use outbound::http::Client;
 use outbound::resolve::Resolver;
 use scan::revocation::{
-    Cause, FAILURE_KEPT, Fetched, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
+    Cause, FAILURE_KEPT, FetchKind, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
 };
 use scan::{ScanOptions, Scanner, Trusted};
 use x509::build::Extension;
@@ -20,7 +20,7 @@ use x509::crl::{Reason, Scope};
 use x509::ocsp::{CertificateId, ErrorStatus, OcspHash, ResponseEntry, Status};
 use x509::{Certificate, DAY, KeyUsage, SerialNumber, UnixTime};
 
-use crate::limits::patient;
+use crate::limits::long_timeout_options;
 use crate::revoking::{REVOKED_AT, RevokingSite, SERIAL, checker, entry, with_checker};
 use crate::world::{Seen, World, scan_with};
 
@@ -55,24 +55,24 @@ fn cause(verdict: &Verdict) -> &'static str {
 
 #[tokio::test]
 async fn crl_yields_good_and_revoked_verdicts() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let order =
         TestCrlSpec { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..TestCrlSpec::default() };
-    place.publish("/a.crl", &order);
-    let source = Source::Crl { url: place.server.url("/a.crl").into(), delta: false };
+    site.publish("/a.crl", &order);
+    let source = Source::Crl { url: site.server.url("/a.crl").into(), delta: false };
     let good = Verdict::Good { source: source.clone(), until: order.next_update };
-    assert_eq!(place.check(&place.leaf(&[1], "/a.crl")).await, good);
+    assert_eq!(site.check(&site.leaf(&[1], "/a.crl")).await, good);
     let revoked = Verdict::Revoked { at: REVOKED_AT, reason: Some(Reason::KeyCompromise), source };
-    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await, revoked);
-    assert_eq!(place.server.counts().requests, 1, "one list for both");
+    assert_eq!(site.check(&site.leaf(SERIAL, "/a.crl")).await, revoked);
+    assert_eq!(site.server.counts().requests, 1, "one list for both");
 }
 
 /// Issuers may encode serial numbers with redundant bytes. `4abc01` is part of `114abc01` but another number.
 #[tokio::test]
 async fn serial_numbers_are_compared_numerically() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let revoked = vec![entry(&[0, 0, 0x4a, 0xbc, 1], None), entry(&[0, 0x9a], None)];
-    place.publish("/a.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
+    site.publish("/a.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
     for (serial, code) in [
         (SERIAL, "revoked"),
         (&[0, 0x9a], "revoked"),
@@ -81,16 +81,16 @@ async fn serial_numbers_are_compared_numerically() {
         (&[0x4a, 0xbc, 1, 0], "good"),
         (&[0x4a, 0xbc], "good"),
     ] {
-        assert_eq!(place.check(&place.leaf(serial, "/a.crl")).await.code(), code, "{serial:?}");
+        assert_eq!(site.check(&site.leaf(serial, "/a.crl")).await.code(), code, "{serial:?}");
     }
 }
 
 #[tokio::test]
 async fn unusable_crls_are_reported_with_their_cause() {
-    let place = RevokingSite::new().await;
-    let mine = place.server.url("/list.crl");
-    let elsewhere = place.server.url("/other.crl");
-    let of = |order: TestCrlSpec| place.ca.crl(&order).unwrap();
+    let site = RevokingSite::new().await;
+    let mine = site.server.url("/list.crl");
+    let elsewhere = site.server.url("/other.crl");
+    let of = |order: TestCrlSpec| site.ca.crl(&order).unwrap();
     let with =
         |extension: Extension| TestCrlSpec { extensions: Some(vec![extension]), ..TestCrlSpec::default() };
     let stranger = RevokingAuthority::new(1).unwrap(); // the same name, another key
@@ -127,10 +127,10 @@ async fn unusable_crls_are_reported_with_their_cause() {
         ("wrong-kind", of(TestCrlSpec { number: 2, base: Some(1), ..TestCrlSpec::default() })),
     ];
     for (code, crl) in table {
-        place.server.put_bytes("/list.crl", crl);
+        site.server.put_bytes("/list.crl", crl);
         let checker = checker(RevocationOptions::default());
-        let leaf = place.leaf(SERIAL, "/list.crl");
-        let verdict = checker.check(&leaf, &place.issuer, None, now()).await;
+        let leaf = site.leaf(SERIAL, "/list.crl");
+        let verdict = checker.check(&leaf, &site.issuer, None, now()).await;
         assert_eq!(cause(&verdict), code, "{verdict}");
     }
 }
@@ -138,25 +138,25 @@ async fn unusable_crls_are_reported_with_their_cause() {
 /// The distribution point URL of the CRL must equal one of the certificate's URLs. Only then is a partitioned CRL accepted.
 #[tokio::test]
 async fn partitioned_crl_must_match_its_distribution_point() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None)];
     let part = |path: &str| TestCrlSpec {
-        distribution_point: Some(place.server.url(path)),
+        distribution_point: Some(site.server.url(path)),
         scope: Scope::EndEntities,
         revoked: revoked.clone(),
         ..TestCrlSpec::default()
     };
-    place.publish("/1.crl", &part("/1.crl"));
-    place.publish("/2.crl", &part("/1.crl"));
-    assert_eq!(place.check(&place.leaf(SERIAL, "/1.crl")).await.code(), "revoked");
-    assert_eq!(place.check(&place.leaf(&[1], "/1.crl")).await.code(), "good");
-    assert_eq!(cause(&place.check(&place.leaf(SERIAL, "/2.crl")).await), "wrong-distribution-point");
+    site.publish("/1.crl", &part("/1.crl"));
+    site.publish("/2.crl", &part("/1.crl"));
+    assert_eq!(site.check(&site.leaf(SERIAL, "/1.crl")).await.code(), "revoked");
+    assert_eq!(site.check(&site.leaf(&[1], "/1.crl")).await.code(), "good");
+    assert_eq!(cause(&site.check(&site.leaf(SERIAL, "/2.crl")).await), "wrong-distribution-point");
     let both = TestLeafSpec {
         serial: Some(SERIAL.to_vec()),
-        crl_urls: vec![place.server.url("/2.crl"), place.server.url("/1.crl")],
+        crl_urls: vec![site.server.url("/2.crl"), site.server.url("/1.crl")],
         ..TestLeafSpec::default()
     };
-    assert_eq!(place.check(&place.leaf_of(both)).await.code(), "revoked", "it names this point, too");
+    assert_eq!(site.check(&site.leaf_of(both)).await.code(), "revoked", "it names this point, too");
 }
 
 #[tokio::test]
@@ -174,23 +174,23 @@ async fn crl_of_a_ca_without_crl_sign_usage_is_rejected() {
 /// A stale CRL still proves a final revocation. A hold may have been lifted since.
 #[tokio::test]
 async fn stale_crl_still_proves_revocation_but_not_hold() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None), entry(&[2], Some(Reason::CertificateHold))];
     let (this_update, next_update) = (now().plus(-9 * DAY), now().plus(-DAY));
-    place.publish("/a.crl", &TestCrlSpec { this_update, next_update, revoked, ..TestCrlSpec::default() });
-    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
+    site.publish("/a.crl", &TestCrlSpec { this_update, next_update, revoked, ..TestCrlSpec::default() });
+    assert_eq!(site.check(&site.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
     for serial in [2, 3] {
-        let verdict = place.check(&place.leaf(&[serial], "/a.crl")).await;
+        let verdict = site.check(&site.leaf(&[serial], "/a.crl")).await;
         assert_eq!(verdict, Verdict::Unknown { cause: Cause::Stale { next_update: Some(next_update) } });
     }
 }
 
 #[tokio::test]
 async fn crl_server_failures_are_reported_with_their_cause() {
-    let place =
-        RevokingSite::with(RevocationOptions { list_octets_max: 2_000_000, ..RevocationOptions::default() })
+    let site =
+        RevokingSite::with(RevocationOptions { list_bytes_max: 2_000_000, ..RevocationOptions::default() })
             .await;
-    let good = place.ca.crl(&TestCrlSpec::default()).unwrap();
+    let good = site.ca.crl(&TestCrlSpec::default()).unwrap();
     let troubled = |trouble| Document { body: good.clone(), trouble: Some(trouble), ..Document::default() };
     let huge = Document { body: vec![0x30; 2_000_001], ..Document::default() };
     for (path, document, code) in [
@@ -200,13 +200,14 @@ async fn crl_server_failures_are_reported_with_their_cause() {
         ("/cut", troubled(Trouble::HalfPage), "malformed"),
         ("/huge", huge, "too-large"),
     ] {
-        place.server.put(path, document);
-        assert_eq!(cause(&place.check(&place.leaf(SERIAL, path)).await), code, "{path}");
+        site.server.put(path, document);
+        assert_eq!(cause(&site.check(&site.leaf(SERIAL, path)).await), code, "{path}");
     }
-    assert_eq!(cause(&place.check(&place.leaf(SERIAL, "/nothing")).await), "http-status");
-    place.server.put("/hang", troubled(Trouble::Hang));
-    let hasty = checker(RevocationOptions { limit: Duration::from_secs(2), ..RevocationOptions::default() });
-    let verdict = hasty.check(&place.leaf(SERIAL, "/hang"), &place.issuer, None, now()).await;
+    assert_eq!(cause(&site.check(&site.leaf(SERIAL, "/nothing")).await), "http-status");
+    site.server.put("/hang", troubled(Trouble::Hang));
+    let short_limit_checker =
+        checker(RevocationOptions { limit: Duration::from_secs(2), ..RevocationOptions::default() });
+    let verdict = short_limit_checker.check(&site.leaf(SERIAL, "/hang"), &site.issuer, None, now()).await;
     assert_eq!(cause(&verdict), "timed-out");
     // A port that the system never assigns.
     let free = "127.0.0.1:1";
@@ -220,28 +221,28 @@ async fn crl_server_failures_are_reported_with_their_cause() {
         (format!("http://127.0.0.1/{}", "a".repeat(3_000)), "refused-by-guard"),
     ] {
         let order = TestLeafSpec { crl_urls: vec![url.clone()], ..TestLeafSpec::default() };
-        assert_eq!(cause(&place.check(&place.leaf_of(order)).await), code, "{url}");
+        assert_eq!(cause(&site.check(&site.leaf_of(order)).await), code, "{url}");
     }
 }
 
 /// CRLs may move: three redirects are followed, each only if the guard permits it. The conditional request headers are sent along.
 #[tokio::test]
 async fn crl_redirects_are_followed_up_to_three_times_within_the_guard() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let moved = |path: &str, to: &str| {
-        place.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
+        site.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
     };
-    place.publish("/list", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
-    moved("/1", &place.server.url("/list"));
+    site.publish("/list", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
+    moved("/1", &site.server.url("/list"));
     moved("/2", "/1"); // a relative one
-    moved("/3", &place.server.url("/2"));
-    moved("/4", &place.server.url("/3"));
+    moved("/3", &site.server.url("/2"));
+    moved("/4", &site.server.url("/3"));
     moved("/circle", "/circle");
     moved("/metadata", "http://169.254.169.254/latest/meta-data");
     moved("/credentials", "http://user:secret@127.0.0.1/list");
     moved("/file", "file:///etc/passwd");
     for path in ["/1", "/2", "/3"] {
-        assert_eq!(place.check(&place.leaf(SERIAL, path)).await.code(), "revoked", "{path}");
+        assert_eq!(site.check(&site.leaf(SERIAL, path)).await.code(), "revoked", "{path}");
     }
     for (path, code) in [
         ("/4", "redirected"),
@@ -250,35 +251,35 @@ async fn crl_redirects_are_followed_up_to_three_times_within_the_guard() {
         ("/credentials", "refused-by-guard"),
         ("/file", "refused-by-guard"),
     ] {
-        assert_eq!(cause(&place.check(&place.leaf(SERIAL, path)).await), code, "{path}");
+        assert_eq!(cause(&site.check(&site.leaf(SERIAL, path)).await), code, "{path}");
     }
-    assert_eq!(place.server.asked("/circle"), 4, "the first and three redirects");
+    assert_eq!(site.server.asked("/circle"), 4, "the first and three redirects");
     // When the CRL is due again, a conditional request is sent to its current location.
-    let (asked, sent) = (place.server.asked("/list"), place.server.not_modified());
+    let (asked, sent) = (site.server.asked("/list"), site.server.not_modified());
     pass(KEEP_MAX).await;
-    assert_eq!(place.check(&place.leaf(SERIAL, "/3")).await.code(), "revoked");
-    assert_eq!((place.server.asked("/list"), place.server.not_modified()), (asked + 1, sent + 1));
+    assert_eq!(site.check(&site.leaf(SERIAL, "/3")).await.code(), "revoked");
+    assert_eq!((site.server.asked("/list"), site.server.not_modified()), (asked + 1, sent + 1));
 }
 
 /// Verdicts are counted by code, and fetches by result. The age of the CRLs in use is measured.
 #[tokio::test]
 async fn verdicts_fetches_and_ages_are_counted() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let old = now().plus(-30 * 3_600);
     let revoked = vec![entry(SERIAL, None)];
-    place.publish("/old", &TestCrlSpec { this_update: old, revoked, ..TestCrlSpec::default() });
-    place.publish("/new", &TestCrlSpec { this_update: now().plus(-60), ..TestCrlSpec::default() });
-    place.server.put("/500", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
+    site.publish("/old", &TestCrlSpec { this_update: old, revoked, ..TestCrlSpec::default() });
+    site.publish("/new", &TestCrlSpec { this_update: now().plus(-60), ..TestCrlSpec::default() });
+    site.server.put("/500", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
     for (serial, path) in [(SERIAL, "/old"), (&[1], "/old"), (&[1], "/new"), (&[1], "/500"), (&[2], "/500")] {
-        place.check(&place.leaf(serial, path)).await;
+        site.check(&site.leaf(serial, path)).await;
     }
     let expired = TestLeafSpec { not_after: now().plus(-60), ..TestLeafSpec::default() };
-    place.check(&place.leaf_of(expired)).await;
-    let counts = place.checker.counts();
+    site.check(&site.leaf_of(expired)).await;
+    let counts = site.checker.counts();
     assert_eq!(counts.verdicts, [("good", 2), ("not-applicable", 1), ("revoked", 1), ("unknown", 2)].into());
-    let fetches = [((Fetched::Crl, "http-status"), 1), ((Fetched::Crl, "read"), 2)];
+    let fetches = [((FetchKind::Crl, "http-status"), 1), ((FetchKind::Crl, "read"), 2)];
     assert_eq!(counts.fetches, fetches.into());
-    assert_eq!((counts.lists_at_hand, counts.answers_at_hand), (2, 0), "the old list and the failure");
+    assert_eq!((counts.crl_cache_hits, counts.ocsp_cache_hits), (2, 0), "the old list and the failure");
     assert_eq!(counts.list_ages, [1, 0, 0, 2, 0, 0], "one of a minute, two of thirty hours");
     assert!((2 * 30 * 3_600 + 60..2 * 30 * 3_600 + 600).contains(&counts.list_ages_sum_s), "{counts:?}");
 }
@@ -286,22 +287,22 @@ async fn verdicts_fetches_and_ages_are_counted() {
 /// Larger than a CRL that is read concurrently with others, and within the size limit.
 #[tokio::test]
 async fn large_crl_is_read_once_and_packed() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let revoked =
         (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
-    place.publish("/large.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
-    let there = place.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
-    assert_eq!(place.check(&there).await.code(), "revoked");
-    assert_eq!(place.check(&place.leaf(SERIAL, "/large.crl")).await.code(), "good");
-    let counts = place.checker.counts();
+    site.publish("/large.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
+    let there = site.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
+    assert_eq!(site.check(&there).await.code(), "revoked");
+    assert_eq!(site.check(&site.leaf(SERIAL, "/large.crl")).await.code(), "good");
+    let counts = site.checker.counts();
     assert_eq!((counts.requests, counts.lists_read, counts.entries_read), (2, 1, 40_000));
-    assert!(counts.octets_packed < 40_000 * 23, "{counts:?}");
+    assert!(counts.packed_bytes < 40_000 * 23, "{counts:?}");
 }
 
 #[tokio::test]
 async fn certificates_without_applicable_revocation_send_no_request() {
-    let place = RevokingSite::new().await;
-    let (long, ca) = (TestLeafSpec::default(), &place.issuer);
+    let site = RevokingSite::new().await;
+    let (long, ca) = (TestLeafSpec::default(), &site.issuer);
     let at = now();
     let short = TestLeafSpec {
         not_before: at.plus(-DAY),
@@ -311,16 +312,16 @@ async fn certificates_without_applicable_revocation_send_no_request() {
     let eight_days = TestLeafSpec { not_after: now().plus(7 * DAY), ..short.clone() };
     let expired = TestLeafSpec {
         not_after: now().plus(-1),
-        crl_urls: vec![place.server.url("/a.crl")],
+        crl_urls: vec![site.server.url("/a.crl")],
         ..TestLeafSpec::default()
     };
     let silent = TestLeafSpec {
         extensions: vec![Extension::custom("2.5.29.56", vec![5, 0])],
-        crl_urls: vec![place.server.url("/a.crl")],
+        crl_urls: vec![site.server.url("/a.crl")],
         ..TestLeafSpec::default()
     };
     let signing = TestLeafSpec { usages: vec!["1.3.6.1.5.5.7.3.3".to_owned()], ..TestLeafSpec::default() };
-    let ocsp_only = TestLeafSpec { ocsp_urls: vec![place.server.url("/ocsp")], ..TestLeafSpec::default() };
+    let ocsp_only = TestLeafSpec { ocsp_urls: vec![site.server.url("/ocsp")], ..TestLeafSpec::default() };
     for (order, expected) in [
         (long, "no-source"),
         (short, "short-lived"),
@@ -330,33 +331,33 @@ async fn certificates_without_applicable_revocation_send_no_request() {
         (signing, "not-for-tls"),
         (ocsp_only, "ocsp-off"),
     ] {
-        let found = match place.check(&place.leaf_of(order)).await {
+        let found = match site.check(&site.leaf_of(order)).await {
             Verdict::NotApplicable { why } => why.code(),
             verdict => cause(&verdict),
         };
         assert_eq!(found, expected);
     }
-    let Verdict::NotApplicable { why } = place.check(ca).await else { panic!("a root") };
+    let Verdict::NotApplicable { why } = site.check(ca).await else { panic!("a root") };
     assert_eq!(why.code(), "self-issued");
-    assert_eq!(place.server.counts().requests, 0, "nobody was asked");
+    assert_eq!(site.server.counts().requests, 0, "nobody was asked");
 }
 
 #[tokio::test]
 async fn crl_named_by_many_certificates_is_fetched_once() {
     const CERTIFICATES: usize = 300;
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let body =
-        place.ca.crl(&TestCrlSpec { revoked: vec![entry(&[5], None)], ..TestCrlSpec::default() }).unwrap();
-    place.server.put("/a.crl", Document { body, delay: Duration::from_millis(50), ..Document::default() });
+        site.ca.crl(&TestCrlSpec { revoked: vec![entry(&[5], None)], ..TestCrlSpec::default() }).unwrap();
+    site.server.put("/a.crl", Document { body, delay: Duration::from_millis(50), ..Document::default() });
     let subjects: Vec<_> = (0..CERTIFICATES)
         .map(|n| Subject {
-            certificate: Arc::new(place.leaf(&[(n % 100) as u8], "/a.crl")),
-            issuer: place.issuer.clone(),
+            certificate: Arc::new(site.leaf(&[(n % 100) as u8], "/a.crl")),
+            issuer: site.issuer.clone(),
             staple: None,
         })
         .collect();
-    let verdicts = place.checker.check_all(&subjects, now()).await;
-    assert_eq!(place.server.asked("/a.crl"), 1);
+    let verdicts = site.checker.check_all(&subjects, now()).await;
+    assert_eq!(site.server.asked("/a.crl"), 1);
     let revoked: Vec<_> = (0..CERTIFICATES).filter(|n| verdicts[*n].code() == "revoked").collect();
     assert_eq!(revoked, [5, 105, 205], "in the order asked");
 }
@@ -364,15 +365,15 @@ async fn crl_named_by_many_certificates_is_fetched_once() {
 /// A certificate of another issuer names our CRL. It must not change the cached result for our certificates.
 #[tokio::test]
 async fn foreign_issuer_naming_our_crl_does_not_affect_its_verdicts() {
-    let place = RevokingSite::new().await;
-    place.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
+    let site = RevokingSite::new().await;
+    site.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
     let stranger = RevokingAuthority::new(1).unwrap();
-    let order = TestLeafSpec { crl_urls: vec![place.server.url("/a.crl")], ..TestLeafSpec::default() };
+    let order = TestLeafSpec { crl_urls: vec![site.server.url("/a.crl")], ..TestLeafSpec::default() };
     let theirs = Certificate::parse(&stranger.issue(&order).unwrap()).unwrap();
     let issuer = Arc::new(stranger.certificate().clone());
-    let verdict = place.checker.check(&theirs, &issuer, None, now()).await;
+    let verdict = site.checker.check(&theirs, &issuer, None, now()).await;
     assert_eq!(cause(&verdict), "bad-signature");
-    assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
+    assert_eq!(site.check(&site.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
 }
 
 /// Advances tokio's clock, by which caches expire. Certificate times are checked with the system clock.
@@ -384,57 +385,57 @@ async fn pass(time: Duration) {
 
 #[tokio::test]
 async fn crl_is_revalidated_and_kept_until_next_update_on_failure() {
-    let place = RevokingSite::new().await;
-    place.publish("/a.crl", &TestCrlSpec::default());
-    let leaf = place.leaf(SERIAL, "/a.crl");
-    assert_eq!(place.check(&leaf).await.code(), "good");
+    let site = RevokingSite::new().await;
+    site.publish("/a.crl", &TestCrlSpec::default());
+    let leaf = site.leaf(SERIAL, "/a.crl");
+    assert_eq!(site.check(&leaf).await.code(), "good");
     pass(KEEP_MAX).await;
-    assert_eq!(place.check(&leaf).await.code(), "good");
-    assert_eq!((place.server.counts().requests, place.server.not_modified()), (2, 1));
-    assert_eq!(place.checker.counts().lists_read, 1, "nothing was read again");
+    assert_eq!(site.check(&leaf).await.code(), "good");
+    assert_eq!((site.server.counts().requests, site.server.not_modified()), (2, 1));
+    assert_eq!(site.checker.counts().lists_read, 1, "nothing was read again");
 
-    place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(503)), ..Document::default() });
+    site.server.put("/a.crl", Document { trouble: Some(Trouble::Status(503)), ..Document::default() });
     pass(KEEP_MAX).await;
-    assert_eq!(place.check(&leaf).await.code(), "good", "it holds until its nextUpdate");
-    assert_eq!(place.check(&leaf).await.code(), "good");
-    assert_eq!(place.server.counts().requests, 3, "the failure is remembered");
+    assert_eq!(site.check(&leaf).await.code(), "good", "it holds until its nextUpdate");
+    assert_eq!(site.check(&leaf).await.code(), "good");
+    assert_eq!(site.server.counts().requests, 3, "the failure is remembered");
 
     let (number, revoked) = (2, vec![entry(SERIAL, None)]);
     let newer = TestCrlSpec { this_update: now(), number, revoked, ..TestCrlSpec::default() };
-    place.publish("/a.crl", &newer);
+    site.publish("/a.crl", &newer);
     pass(FAILURE_KEPT).await;
-    assert_eq!(place.check(&leaf).await.code(), "revoked");
+    assert_eq!(site.check(&leaf).await.code(), "revoked");
 
-    place.publish("/a.crl", &TestCrlSpec::default());
+    site.publish("/a.crl", &TestCrlSpec::default());
     pass(KEEP_MAX).await;
-    assert_eq!(place.check(&leaf).await.code(), "revoked", "an older list is not believed after a newer one");
+    assert_eq!(site.check(&leaf).await.code(), "revoked", "an older list is not believed after a newer one");
 }
 
 #[tokio::test]
 async fn fetch_failure_is_cached_for_a_limited_time() {
-    let place = RevokingSite::new().await;
-    place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
-    let leaf = place.leaf(SERIAL, "/a.crl");
+    let site = RevokingSite::new().await;
+    site.server.put("/a.crl", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
+    let leaf = site.leaf(SERIAL, "/a.crl");
     for _ in 0..3 {
-        assert_eq!(place.check(&leaf).await, Verdict::Unknown { cause: Cause::Status(500) });
+        assert_eq!(site.check(&leaf).await, Verdict::Unknown { cause: Cause::Status(500) });
     }
-    assert_eq!(place.server.asked("/a.crl"), 1);
-    place.publish("/a.crl", &TestCrlSpec::default());
+    assert_eq!(site.server.asked("/a.crl"), 1);
+    site.publish("/a.crl", &TestCrlSpec::default());
     pass(FAILURE_KEPT).await;
-    assert_eq!(place.check(&leaf).await.code(), "good");
+    assert_eq!(site.check(&leaf).await.code(), "good");
 }
 
 #[tokio::test]
 async fn delta_crl_adds_and_removes_entries() {
-    let place = RevokingSite::new().await;
+    let site = RevokingSite::new().await;
     let held = entry(&[2], Some(Reason::CertificateHold));
     let complete = TestCrlSpec {
         number: 5,
-        freshest: Some(place.server.url("/delta.crl")),
+        freshest: Some(site.server.url("/delta.crl")),
         revoked: vec![held, entry(&[3], None)],
         ..TestCrlSpec::default()
     };
-    place.publish("/a.crl", &complete);
+    site.publish("/a.crl", &complete);
     let delta = TestCrlSpec {
         number: 7,
         base: Some(5),
@@ -468,16 +469,16 @@ async fn delta_crl_adds_and_removes_entries() {
     ];
     for (which, order, expected) in table {
         match order {
-            Some(order) => place.publish("/delta.crl", &order),
-            None => place
+            Some(order) => site.publish("/delta.crl", &order),
+            None => site
                 .server
                 .put("/delta.crl", Document { trouble: Some(Trouble::Status(404)), ..Document::default() }),
         }
         let checker = checker(RevocationOptions::default());
         let mut found = Vec::new();
         for serial in [SERIAL, &[2], &[3], &[4]] {
-            let leaf = place.leaf(serial, "/a.crl");
-            found.push(checker.check(&leaf, &place.issuer, None, now()).await);
+            let leaf = site.leaf(serial, "/a.crl");
+            found.push(checker.check(&leaf, &site.issuer, None, now()).await);
         }
         assert_eq!(found.iter().map(Verdict::code).collect::<Vec<_>>(), expected, "{which}: {found:?}");
         if which == "read" {
@@ -489,36 +490,36 @@ async fn delta_crl_adds_and_removes_entries() {
 
 #[tokio::test]
 async fn valid_ocsp_staple_takes_precedence_over_the_crl() {
-    let place = RevokingSite::new().await;
-    place.publish("/a.crl", &TestCrlSpec::default());
-    let leaf = place.leaf(SERIAL, "/a.crl");
-    let good = place.says(Status::Good, -3_600, Some(DAY));
+    let site = RevokingSite::new().await;
+    site.publish("/a.crl", &TestCrlSpec::default());
+    let leaf = site.leaf(SERIAL, "/a.crl");
+    let good = site.says(Status::Good, -3_600, Some(DAY));
     let reason = Some(Reason::Superseded);
-    let revoked = place.says(Status::Revoked { at: REVOKED_AT, reason }, -3_600, Some(DAY));
-    let by_ca = |answer: &ResponseEntry| place.ca.ocsp(std::slice::from_ref(answer)).unwrap();
-    let verdict = place.stapled(&leaf, &by_ca(&good)).await;
+    let revoked = site.says(Status::Revoked { at: REVOKED_AT, reason }, -3_600, Some(DAY));
+    let by_ca = |answer: &ResponseEntry| site.ca.ocsp(std::slice::from_ref(answer)).unwrap();
+    let verdict = site.stapled(&leaf, &by_ca(&good)).await;
     assert_eq!(verdict, Verdict::Good { source: Source::Staple, until: good.3.unwrap() });
-    let verdict = place.stapled(&leaf, &by_ca(&revoked)).await;
+    let verdict = site.stapled(&leaf, &by_ca(&revoked)).await;
     assert_eq!(verdict, Verdict::Revoked { at: REVOKED_AT, reason, source: Source::Staple });
-    assert_eq!(place.server.counts().requests, 0, "no list was asked for");
-    let verdict = place.stapled(&leaf, b"nonsense").await;
+    assert_eq!(site.server.counts().requests, 0, "no list was asked for");
+    let verdict = site.stapled(&leaf, b"nonsense").await;
     let Verdict::Good { source: Source::Crl { .. }, .. } = verdict else { panic!("{verdict}") };
 }
 
 /// If there is no other source, the problem of the staple is the reported cause.
 #[tokio::test]
 async fn invalid_ocsp_staple_is_reported_with_its_cause() {
-    let place = RevokingSite::new().await;
-    let leaf = place.leaf_of(TestLeafSpec { serial: Some(SERIAL.to_vec()), ..TestLeafSpec::default() });
-    let good = place.says(Status::Good, -3_600, Some(DAY));
-    let by_ca = |answer: ResponseEntry| place.ca.ocsp(&[answer]).unwrap();
+    let site = RevokingSite::new().await;
+    let leaf = site.leaf_of(TestLeafSpec { serial: Some(SERIAL.to_vec()), ..TestLeafSpec::default() });
+    let good = site.says(Status::Good, -3_600, Some(DAY));
+    let by_ca = |answer: ResponseEntry| site.ca.ocsp(&[answer]).unwrap();
     let delegate = |usage: &str, until: i64| TestLeafSpec {
         usages: vec![usage.to_owned()],
         not_after: now().plus(until),
         ..TestLeafSpec::default()
     };
     let by_delegate =
-        |order: &TestLeafSpec| place.ca.ocsp_delegated(std::slice::from_ref(&good), order).unwrap();
+        |order: &TestLeafSpec| site.ca.ocsp_delegated(std::slice::from_ref(&good), order).unwrap();
     const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
     let stranger = RevokingAuthority::new(1).unwrap();
     let mut forged = by_ca(good.clone());
@@ -537,16 +538,16 @@ async fn invalid_ocsp_staple_is_reported_with_its_cause() {
         ),
         ("bad-signature", forged),
         ("other-certificate", by_ca(other)),
-        ("unknown-to-responder", by_ca(place.says(Status::Unknown, -60, Some(DAY)))),
-        ("stale", by_ca(place.says(Status::Good, -2 * DAY, Some(-1)))),
-        ("stale", by_ca(place.says(Status::Good, -2 * DAY, None))),
-        ("good", by_ca(place.says(Status::Good, -60, None))),
-        ("from-the-future", by_ca(place.says(Status::Good, DAY, Some(2 * DAY)))),
+        ("unknown-to-responder", by_ca(site.says(Status::Unknown, -60, Some(DAY)))),
+        ("stale", by_ca(site.says(Status::Good, -2 * DAY, Some(-1)))),
+        ("stale", by_ca(site.says(Status::Good, -2 * DAY, None))),
+        ("good", by_ca(site.says(Status::Good, -60, None))),
+        ("from-the-future", by_ca(site.says(Status::Good, DAY, Some(2 * DAY)))),
         ("malformed", b"nonsense".to_vec()),
         ("no-answer", x509::ocsp::error_response(ErrorStatus::TryLater)),
     ];
     for (expected, staple) in table {
-        let verdict = place.stapled(&leaf, &staple).await;
+        let verdict = site.stapled(&leaf, &staple).await;
         let found = if verdict.code() == "good" { "good" } else { cause(&verdict) };
         assert_eq!(found, expected, "{verdict}");
     }
@@ -554,49 +555,47 @@ async fn invalid_ocsp_staple_is_reported_with_its_cause() {
 
 #[tokio::test]
 async fn ocsp_responder_is_queried_after_crls_and_cached() {
-    let place = RevokingSite::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
+    let site = RevokingSite::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
     let statuses =
         HashMap::from([(vec![1], Status::Good), (vec![2], Status::Revoked { at: REVOKED_AT, reason: None })]);
-    let responder = Responder::new(place.ca.clone(), statuses);
-    place.server.put_responder("/ocsp", responder.clone());
+    let responder = Responder::new(site.ca.clone(), statuses);
+    site.server.put_responder("/ocsp", responder.clone());
     let asks = |serial: u8, lists: &[&str]| {
-        place.leaf_of(TestLeafSpec {
+        site.leaf_of(TestLeafSpec {
             serial: Some(vec![serial]),
-            crl_urls: lists.iter().map(|path| place.server.url(path)).collect(),
-            ocsp_urls: vec![place.server.url("/ocsp")],
+            crl_urls: lists.iter().map(|path| site.server.url(path)).collect(),
+            ocsp_urls: vec![site.server.url("/ocsp")],
             ..TestLeafSpec::default()
         })
     };
     for _ in 0..3 {
-        let source = Source::Ocsp { url: place.server.url("/ocsp").into() };
+        let source = Source::Ocsp { url: site.server.url("/ocsp").into() };
         let revoked = Verdict::Revoked { at: REVOKED_AT, reason: None, source };
-        assert_eq!(place.check(&asks(2, &[])).await, revoked);
-        assert_eq!(place.check(&asks(1, &[])).await.code(), "good");
-        assert_eq!(cause(&place.check(&asks(3, &[])).await), "unknown-to-responder");
+        assert_eq!(site.check(&asks(2, &[])).await, revoked);
+        assert_eq!(site.check(&asks(1, &[])).await.code(), "good");
+        assert_eq!(cause(&site.check(&asks(3, &[])).await), "unknown-to-responder");
     }
-    assert_eq!(place.server.counts().requests, 3, "one for each certificate");
+    assert_eq!(site.server.counts().requests, 3, "one for each certificate");
 
-    place.publish("/a.crl", &TestCrlSpec::default());
+    site.publish("/a.crl", &TestCrlSpec::default());
     assert_eq!(
-        place.check(&asks(4, &["/a.crl"])).await.code(),
+        site.check(&asks(4, &["/a.crl"])).await.code(),
         "good",
         "by the list, although OCSP knows nothing"
     );
     assert_eq!(
-        place.check(&asks(2, &["/missing.crl"])).await.code(),
+        site.check(&asks(2, &["/missing.crl"])).await.code(),
         "revoked",
         "by OCSP, where there is no list"
     );
-    let verdict = place.check(&asks(3, &["/missing.crl"])).await;
+    let verdict = site.check(&asks(3, &["/missing.crl"])).await;
     assert_eq!(verdict, Verdict::Unknown { cause: Cause::Status(404) }, "the first source's trouble is told");
 
-    place
-        .server
-        .put_responder("/ocsp", Responder { error: Some(ErrorStatus::TryLater), ..responder.clone() });
-    assert_eq!(cause(&place.check(&asks(5, &[])).await), "no-answer");
+    site.server.put_responder("/ocsp", Responder { error: Some(ErrorStatus::TryLater), ..responder.clone() });
+    assert_eq!(cause(&site.check(&asks(5, &[])).await), "no-answer");
     let stranger = Arc::new(RevokingAuthority::new(1).unwrap());
-    place.server.put_responder("/ocsp", Responder { authority: stranger, ..responder });
-    assert_eq!(cause(&place.check(&asks(6, &[])).await), "not-authorized");
+    site.server.put_responder("/ocsp", Responder { authority: stranger, ..responder });
+    assert_eq!(cause(&site.check(&asks(6, &[])).await), "not-authorized");
 }
 
 fn openssl(folder: &std::path::Path, arguments: &str) {
@@ -725,7 +724,7 @@ async fn nothing_is_fetched_for_an_untrusted_chain() {
     let checker = checker(RevocationOptions { ocsp: true, ..RevocationOptions::default() });
     let targets: Vec<_> = world.fleet.truth().iter().map(|t| t.target.clone()).collect();
     let resolver = Resolver::with_upstreams(vec![world.fleet.dns()]);
-    let scanner = Scanner::new(with_checker(&checker), resolver, Trusted::nobody()).unwrap();
+    let scanner = Scanner::new(with_checker(&checker), resolver, Trusted::trusting_none()).unwrap();
     let seen = scan_with(&scanner, &targets).await;
     assert_eq!((seen.observations.len(), checker.counts().requests), (targets.len(), 0));
     let verdicts: Vec<_> = seen.observations.iter().flat_map(|observation| &observation.revocation).collect();
@@ -753,12 +752,16 @@ async fn handshakes_do_not_wait_for_crls() {
         server.put(path, Document { trouble: Some(Trouble::Hang), ..Document::default() });
     }
     let checker = checker(RevocationOptions { limit: LIMIT, ..RevocationOptions::default() });
-    let scanner =
-        world.scanner(ScanOptions { in_flight: Some(2), revocation: Some(checker.clone()), ..patient() });
+    let scanner = world.scanner(ScanOptions {
+        in_flight: Some(2),
+        revocation: Some(checker.clone()),
+        ..long_timeout_options()
+    });
     let targets: Vec<_> = world.fleet.truth().into_iter().map(|t| t.target).collect();
     let input = Box::new(scan::Targets::new(targets, scan::TargetOptions::default()));
     let began = std::time::Instant::now();
-    let mut run = scanner.start(input, scan::Known::default(), tokio_util::sync::CancellationToken::new());
+    let mut run =
+        scanner.start(input, scan::KnownEndpoints::default(), tokio_util::sync::CancellationToken::new());
     let (mut observations, mut waited) = (0, 0);
     while let Some(observation) = run.observations.recv().await {
         observations += 1;
@@ -789,11 +792,11 @@ async fn cancelled_scan_drops_pending_revocation_checks() {
         server.put(path, Document { trouble: Some(Trouble::Hang), ..Document::default() });
     }
     let checker = checker(RevocationOptions::default());
-    let scanner = world.scanner(ScanOptions { revocation: Some(checker.clone()), ..patient() });
+    let scanner = world.scanner(ScanOptions { revocation: Some(checker.clone()), ..long_timeout_options() });
     let targets: Vec<_> = world.fleet.truth().into_iter().map(|t| t.target).collect();
     let input = Box::new(scan::Targets::new(targets, scan::TargetOptions::default()));
     let stop = tokio_util::sync::CancellationToken::new();
-    let mut run = scanner.start(input, scan::Known::default(), stop.clone());
+    let mut run = scanner.start(input, scan::KnownEndpoints::default(), stop.clone());
     while run.progress.snapshot().finished < 60 {
         tokio::task::yield_now().await;
     }
@@ -816,7 +819,7 @@ async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
         while let Ok((length, from)) = socket.recv_from(&mut question).await {
             // A query has a header, one name, type and class (RFC 1035 section 4.1). The remaining bytes are not copied into the
             // answer.
-            let name = question[12..length].iter().position(|octet| *octet == 0).unwrap();
+            let name = question[12..length].iter().position(|byte| *byte == 0).unwrap();
             let end = 12 + name + 1 + 4;
             let is_a = question[end - 4..end - 2] == [0, 1];
             let mut answer = question[..end].to_vec();
@@ -834,19 +837,19 @@ async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
 /// An unsuspicious name that resolves to a cloud metadata address is rejected after resolution, with that cause.
 #[tokio::test]
 async fn crl_host_is_checked_by_its_resolved_address() {
-    let place = RevokingSite::new().await;
-    place.publish("/a.crl", &TestCrlSpec::default());
-    let port = place.server.url("").rsplit(':').next().unwrap().to_owned();
+    let site = RevokingSite::new().await;
+    site.publish("/a.crl", &TestCrlSpec::default());
+    let port = site.server.url("").rsplit(':').next().unwrap().to_owned();
     let order = TestLeafSpec {
         crl_urls: vec![format!("http://crl.example.com:{port}/a.crl")],
         ..TestLeafSpec::default()
     };
-    let leaf = place.leaf_of(order);
+    let leaf = site.leaf_of(order);
     for (address, expected) in [([127, 0, 0, 1], "good"), ([169, 254, 169, 254], "refused-by-guard")] {
         let resolver = Resolver::with_upstreams(vec![name_server(address).await]);
         let http = Client::new(&resolver, &outbound::http::Options::default()).unwrap();
         let checker = RevocationChecker::new(http, RevocationOptions::default());
-        let verdict = checker.check(&leaf, &place.issuer, None, now()).await;
+        let verdict = checker.check(&leaf, &site.issuer, None, now()).await;
         let found = if verdict.code() == "good" { "good" } else { cause(&verdict) };
         assert_eq!(found, expected, "{verdict}");
     }

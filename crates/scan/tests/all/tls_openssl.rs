@@ -135,9 +135,9 @@ fn probe(address: SocketAddr, offer: &ClientHelloContent) -> (Result<(), Failure
         };
         match handshake.receive(&chunk[..read]) {
             Step::More => {}
-            Step::Send(octets) => stream.write_all(&octets).unwrap(),
-            Step::Done(farewell) => {
-                let _ = stream.write_all(&farewell);
+            Step::Send(bytes) => stream.write_all(&bytes).unwrap(),
+            Step::Done(closing_alerts) => {
+                let _ = stream.write_all(&closing_alerts);
                 return (Ok(()), handshake.into_evidence());
             }
             Step::Failed(failure) => return (Err(failure), handshake.into_evidence()),
@@ -472,7 +472,8 @@ fn certificate_is_read_with_all_openssl_suites_enabled() {
 async fn protocol_findings(servers: &[&Server]) -> Vec<(Vec<&'static str>, Option<scan::tls::Accepted>)> {
     use scan::{Scanner, Trusted};
     let resolver = outbound::resolve::Resolver::with_upstreams(Vec::new());
-    let scanner = Scanner::new(crate::limits::patient(), resolver, Trusted::nobody()).unwrap();
+    let scanner =
+        Scanner::new(crate::limits::long_timeout_options(), resolver, Trusted::trusting_none()).unwrap();
     let targets: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
     let seen = crate::world::scan_with(&scanner, &targets).await;
     let of = |target: &String| {

@@ -49,9 +49,9 @@ fn talk(config: &Arc<ServerConfig>, offer: &ClientHelloContent) -> (Evidence, Se
     let mut server = ServerConnection::new(Arc::clone(config)).unwrap();
     let (mut handshake, mut out) = Handshake::start(offer, &shares).unwrap();
     loop {
-        let mut octets = out.as_slice();
-        while !octets.is_empty() {
-            server.read_tls(&mut octets).unwrap();
+        let mut bytes = out.as_slice();
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes).unwrap();
             server.process_new_packets().unwrap();
         }
         let mut flight = Vec::new();
@@ -63,9 +63,9 @@ fn talk(config: &Arc<ServerConfig>, offer: &ClientHelloContent) -> (Evidence, Se
         }
         match handshake.receive(&flight) {
             Step::More => out = Vec::new(),
-            Step::Send(octets) => out = octets,
-            Step::Done(farewell) => {
-                assert!(understood(&mut server, &farewell));
+            Step::Send(bytes) => out = bytes,
+            Step::Done(closing_alerts) => {
+                assert!(understood(&mut server, &closing_alerts));
                 return (handshake.into_evidence(), server);
             }
             Step::Failed(failure) => panic!("{failure}: {:?}", handshake.evidence()),
@@ -74,9 +74,9 @@ fn talk(config: &Arc<ServerConfig>, offer: &ClientHelloContent) -> (Evidence, Se
 }
 
 /// Returns whether the server could decrypt our close_notify alert and accepted it.
-fn understood(server: &mut ServerConnection, mut farewell: &[u8]) -> bool {
-    while !farewell.is_empty() {
-        server.read_tls(&mut farewell).unwrap();
+fn understood(server: &mut ServerConnection, mut closing_alerts: &[u8]) -> bool {
+    while !closing_alerts.is_empty() {
+        server.read_tls(&mut closing_alerts).unwrap();
     }
     match server.process_new_packets() {
         // Before TLS 1.3 the alert is in plaintext, so anyone could have sent it. The server reads and ignores it.

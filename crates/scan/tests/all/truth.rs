@@ -17,8 +17,8 @@ fn differences(expected: &Verdicts, found: &Verdicts) -> Vec<String> {
         .filter(|(target, verdict)| found.get(*target) != Some(verdict))
         .map(|(target, verdict)| format!("{target}\n  truth {verdict:?}\n  found {:?}", found.get(target)))
         .collect();
-    let invented = found.keys().filter(|target| !expected.contains_key(*target));
-    lines.extend(invented.map(|target| format!("{target}: nobody asked for it")));
+    let unexpected = found.keys().filter(|target| !expected.contains_key(*target));
+    lines.extend(unexpected.map(|target| format!("{target}: nobody asked for it")));
     lines
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fleet::{Fleet, Plan};
 use outbound::resolve::Resolver;
 use scan::{
-    Estate, EstateFinding, Known, Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted,
+    Estate, EstateFinding, KnownEndpoints, Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ impl World {
 
     pub(crate) fn scanner(&self, options: ScanOptions) -> Scanner {
         let resolver = Resolver::with_upstreams(vec![self.fleet.dns()]);
-        let mut trusted = Trusted::nobody();
+        let mut trusted = Trusted::trusting_none();
         trusted.add_bytes(self.fleet.roots_pem().as_bytes());
         Scanner::new(options, resolver, trusted).expect("a scanner")
     }
@@ -42,9 +42,9 @@ impl World {
 
 pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
     let targets = Targets::new(targets, TargetOptions::default());
-    let mut run = scanner.start(Box::new(targets), Known::default(), CancellationToken::new());
+    let mut run = scanner.start(Box::new(targets), KnownEndpoints::default(), CancellationToken::new());
     let mut seen = Seen { observations: Vec::new(), estate: Vec::new() };
-    let mut estate = Estate::naming(usize::MAX);
+    let mut estate = Estate::with_named_max(usize::MAX);
     tokio::time::timeout(TIMEOUT, async {
         while let Some(observation) = run.observations.recv().await {
             estate.observe(&observation);

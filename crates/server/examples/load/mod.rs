@@ -108,13 +108,13 @@ impl Plan {
 }
 
 /// Parses the output of [`client`]: number of requests (or created objects, or pages), seconds, median and 99th percentile in ms.
-pub(crate) fn told(output: &[u8]) -> [f64; 4] {
+pub(crate) fn parse_results(output: &[u8]) -> [f64; 4] {
     let text = std::str::from_utf8(output).unwrap();
     let all: Vec<f64> = text.split_whitespace().map(|text| text.parse().unwrap()).collect();
     all.try_into().unwrap()
 }
 
-/// Runs the plan and prints the results, which [`told`] parses.
+/// Runs the plan and prints the results, which [`parse_results`] parses.
 pub(crate) fn client(plan: &str) {
     let plan = Arc::new(Plan::of(plan));
     let ids = std::fs::read_to_string(&plan.ids).unwrap();

@@ -74,7 +74,7 @@ impl Change {
 
     /// Returns the change as an [`AccessRemoval`], to check that it leaves an identity with `access.manage`. `None` if the change
     /// cannot revoke this permission.
-    fn taking(&self) -> Option<AccessRemoval<'_>> {
+    fn removal(&self) -> Option<AccessRemoval<'_>> {
         match self {
             Self::Update { id, settings, .. } => Some(AccessRemoval::Update(*id, settings)),
             Self::Delete { id, .. } => Some(AccessRemoval::Delete(*id)),
@@ -125,8 +125,8 @@ pub(crate) async fn make(
         .store()
         .write(action, move |tx| {
             async move {
-                if let Some(taking) = change.taking()
-                    && managers::is_last(tx, taking, logins, at_us).await?
+                if let Some(removal) = change.removal()
+                    && managers::is_last(tx, removal, logins, at_us).await?
                 {
                     return Ok(None);
                 }
@@ -151,7 +151,7 @@ pub(crate) async fn make(
 
 /// Rejects a change of permissions that the caller does not hold. Without this check, anyone who may manage access could take
 /// over any identity.
-pub(crate) async fn within_own(
+pub(crate) async fn check_grants_within_caller(
     access: &AccessControl,
     caller: &Caller,
     grants: &[Grant],
@@ -175,20 +175,20 @@ pub(crate) async fn check_identity_within_caller(
     identity: &Identity,
 ) -> Result<(), Problem> {
     match grant::stored(identity) {
-        Ok(grants) => within_own(access, caller, &grants).await,
+        Ok(grants) => check_grants_within_caller(access, caller, &grants).await,
         Err(_) if caller.covers(&Granted { permissions: Permissions::all(), scope: Scope::Any }) => Ok(()),
         Err(unreadable) => Err(unreadable.into()),
     }
 }
 
 /// Checks grants that `caller` assigns, and returns them as JSON text for the database.
-pub(crate) async fn giving(
+pub(crate) async fn checked_grants(
     access: &AccessControl,
     caller: &Caller,
     grants: &[Grant],
 ) -> Result<String, Problem> {
     grant::check(grants, access.roles().await?.as_ref())?;
-    within_own(access, caller, grants).await?;
+    check_grants_within_caller(access, caller, grants).await?;
     Ok(grant::to_store(grants))
 }
 
@@ -254,7 +254,7 @@ pub(crate) struct NewIdentityValues {
 }
 
 /// Returns the grants in identity settings as JSON, for the audit log.
-fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
+fn grants_json(settings: &IdentitySettings) -> Result<Value, Problem> {
     serde_json::from_str(&settings.grants).map_err(Problem::internal)
 }
 
@@ -267,7 +267,7 @@ pub(crate) async fn create(
     let NewIdentityValues { kind, key_hash, label, settings } = new;
     check_credential_permissions(access, caller, kind, &settings.name).await?;
     let id = Uuid::now_v7();
-    let details = json!({ "name": settings.name, "label": label, "grants": given(&settings)? });
+    let details = json!({ "name": settings.name, "label": label, "grants": grants_json(&settings)? });
     let stored = NewIdentity {
         id,
         kind,
@@ -309,7 +309,7 @@ pub(crate) async fn update(
     if_match.check(before.revision)?;
     check_identity_within_caller(access, caller, &before).await?;
     let grants = match &patch.grants {
-        Some(grants) => giving(access, caller, grants).await?,
+        Some(grants) => checked_grants(access, caller, grants).await?,
         None => {
             grant::stored(&before)?;
             before.grants
@@ -329,7 +329,7 @@ pub(crate) async fn update(
     let details = json!({
         "name": settings.name,
         "enabled": settings.enabled,
-        "grants": given(&settings)?,
+        "grants": grants_json(&settings)?,
         "expires_at": crate::time::maybe_shown(settings.expires_at_us),
     });
     Ok(CheckedChange { change: Change::Update { id, kind, revision: before.revision, settings }, details })

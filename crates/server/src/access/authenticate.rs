@@ -119,11 +119,11 @@ impl Authentication {
         let chain = session.chain.as_deref().and_then(unpack_chain).ok_or_else(ended)?;
         let peer = Peer { client_certificate: PresentedChain::new(chain), ..Peer::at(address) };
         let client = self.clients.verify(&peer).await?.ok_or_else(ended)?;
-        let shown = self.caller_by_certificate(client).await?;
-        if shown.id() != caller.id() {
+        let certificate_caller = self.caller_by_certificate(client).await?;
+        if certificate_caller.id() != caller.id() {
             return Err(ended());
         }
-        Ok(shown.with_session(Some(Arc::new(session))))
+        Ok(certificate_caller.with_session(Some(Arc::new(session))))
     }
 
     /// Returns the caller whose identity the connection's certificate is mapped to.

@@ -68,7 +68,7 @@ struct CallerParts {
     /// The objects that each team owned when the caller was authenticated.
     ownership: Arc<Ownership>,
     /// Whether the handler of this request has checked a permission of the caller.
-    asked: AtomicBool,
+    permission_checked: AtomicBool,
 }
 
 impl Clone for CallerParts {
@@ -82,7 +82,7 @@ impl Clone for CallerParts {
             session: self.session.clone(),
             roles: self.roles.clone(),
             ownership: Arc::clone(&self.ownership),
-            asked: AtomicBool::new(self.asked.load(Ordering::Relaxed)),
+            permission_checked: AtomicBool::new(self.permission_checked.load(Ordering::Relaxed)),
         }
     }
 }
@@ -101,9 +101,19 @@ impl Caller {
         id: Uuid,
         granted: Vec<Granted>,
     ) -> Self {
-        let (roles, ownership, asked) = (Vec::new(), Arc::default(), AtomicBool::new(false));
+        let (roles, ownership, permission_checked) = (Vec::new(), Arc::default(), AtomicBool::new(false));
         let (client, session) = (None, None);
-        let parts = CallerParts { principal, kind, id, granted, client, session, roles, ownership, asked };
+        let parts = CallerParts {
+            principal,
+            kind,
+            id,
+            granted,
+            client,
+            session,
+            roles,
+            ownership,
+            permission_checked,
+        };
         Self(Arc::new(parts))
     }
 
@@ -132,7 +142,7 @@ impl Caller {
 
     /// Returns the same caller with this ownership: the objects that each team owns.
     #[must_use]
-    pub fn among(self, ownership: Arc<Ownership>) -> Self {
+    pub fn with_ownership(self, ownership: Arc<Ownership>) -> Self {
         self.with(|parts| parts.ownership = ownership)
     }
 
@@ -214,7 +224,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 for a caller without a client certificate.
-    pub(crate) fn shows(&self, who: &str) -> Result<&[u8], Problem> {
+    pub(crate) fn enrolled_certificate(&self, who: &str) -> Result<&[u8], Problem> {
         let client = self.0.client.as_ref().ok_or_else(|| {
             Problem::forbidden(format_args!(
                 "only {who} may do this, authenticated by its client certificate"
@@ -237,7 +247,7 @@ impl Caller {
 
     /// Returns whether the caller has the permission in any scope.
     #[must_use]
-    pub fn holds(&self, permission: Permission) -> bool {
+    pub fn has_permission(&self, permission: Permission) -> bool {
         self.0.granted.iter().any(|granted| granted.permissions.has(permission))
     }
 
@@ -257,7 +267,7 @@ impl Caller {
     /// 403 when no grant covers the object.
     pub fn may(&self, permission: Permission, object: impl Into<Object>) -> Result<(), Problem> {
         let object = object.into();
-        self.ask(permission, |scope| self.0.ownership.admits(scope, &object))
+        self.require_grant(permission, |scope| self.0.ownership.admits(scope, &object))
     }
 
     /// Checks a permission on an object that a request names. If the caller may not even read the object, returns `missing`, the
@@ -288,7 +298,7 @@ impl Caller {
         object: impl Into<Object>,
     ) -> Result<(), Problem> {
         let (team, object) = (Scope::team(team), object.into());
-        self.ask(permission, |scope| {
+        self.require_grant(permission, |scope| {
             let names = *scope == Scope::Any || scope.bounds().contains(&team);
             names && self.0.ownership.admits(scope, &object)
         })
@@ -298,7 +308,11 @@ impl Caller {
     ///
     /// # Errors
     /// 403 when no grant covers the object.
-    pub fn acts(&self, permission: Permission, object: impl Into<Object>) -> Result<Standing, Problem> {
+    pub fn check_standing(
+        &self,
+        permission: Permission,
+        object: impl Into<Object>,
+    ) -> Result<Standing, Problem> {
         let object = object.into();
         self.may(permission, &object)?;
         if self.has_permission_everywhere(permission) {
@@ -313,8 +327,8 @@ impl Caller {
         Ok(team.map_or(Standing::Nobody, |team| Standing::Team(team.to_owned())))
     }
 
-    fn ask(&self, permission: Permission, reaches: impl Fn(&Scope) -> bool) -> Result<(), Problem> {
-        self.0.asked.store(true, Ordering::Relaxed);
+    fn require_grant(&self, permission: Permission, reaches: impl Fn(&Scope) -> bool) -> Result<(), Problem> {
+        self.0.permission_checked.store(true, Ordering::Relaxed);
         let held = |granted: &Granted| granted.permissions.has(permission) && reaches(&granted.scope);
         if self.0.granted.iter().any(held) { Ok(()) } else { Err(forbidden(permission)) }
     }
@@ -322,7 +336,7 @@ impl Caller {
     /// Returns the objects on which the caller has a permission, to filter a listing.
     #[must_use]
     pub fn reach(&self, permission: Permission) -> Reach {
-        self.0.asked.store(true, Ordering::Relaxed);
+        self.0.permission_checked.store(true, Ordering::Relaxed);
         let mut scopes = Vec::new();
         for granted in &self.0.granted {
             if !granted.permissions.has(permission) {
@@ -348,7 +362,7 @@ impl Caller {
 
     /// Returns whether the handler of this request has checked the caller's permissions.
     pub(crate) fn was_permission_checked(&self) -> bool {
-        self.0.asked.load(Ordering::Relaxed)
+        self.0.permission_checked.load(Ordering::Relaxed)
     }
 }
 
@@ -414,7 +428,7 @@ mod tests {
         assert!(web.may(request, &[Scope::Any]).is_err());
         assert!(web.may(Permission::CertificateRead, &[Scope::team("core")]).is_ok());
         assert!(web.may(request, &[Scope::team("core")]).is_err());
-        assert!(web.holds(request) && !web.has_permission_everywhere(request));
+        assert!(web.has_permission(request) && !web.has_permission_everywhere(request));
         assert!(caller(&[("admin", Scope::Any)]).may(request, &[]).is_ok());
         let both = caller(&[("issuer", "team:core,profile:web".parse().unwrap())]);
         assert!(both.may(request, &[Scope::profile("web"), Scope::team("core")]).is_ok());

@@ -28,20 +28,20 @@ use crate::problem::Problem;
 pub const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Time for which an unknown credential is cached as unknown.
-const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
+const UNKNOWN_CACHE_LIFETIME: Duration = Duration::from_secs(2);
 
 /// Maximum credentials in the cache, a few hundred bytes each.
-const REMEMBERED_MAX: u64 = 8_192;
+const CACHED_CREDENTIALS_MAX: u64 = 8_192;
 
 /// Minimum age of a stored "last used" time before it is updated, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
 /// Maximum "last used" times that wait to be written. Further times are dropped: a later use of the credential records its time
 /// again. Also the maximum of principals in `stored`.
-const NOTED_MAX: usize = 16_384;
+const PENDING_USES_MAX: usize = 16_384;
 
 /// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log also contains the signatures.
-const SIGNATURES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
+const SIGNATURE_RETENTION_US: i64 = 400 * 86_400 * 1_000_000;
 
 /// Interval between writes of "last used" times to the database.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ impl Default for SessionOptions {
 
 /// A cached credential: its principal, its grants and its expiry.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct CachedCredential {
     pub(crate) principal: Principal,
     pub(crate) kind: CallerKind,
     pub(crate) id: Uuid,
@@ -81,7 +81,7 @@ pub(crate) struct Known {
     session: Option<Arc<CallerSession>>,
 }
 
-type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
+type Credentials = Cache<(u64, [u8; 32]), Arc<CachedCredential>, Problem>;
 
 /// The shared state of authentication and authorization. Cheap to clone.
 #[derive(Clone)]
@@ -117,7 +117,7 @@ impl AccessControl {
             store,
             clock,
             sessions,
-            credentials: Cache::with_entries_max(REMEMBERED_MAX),
+            credentials: Cache::with_entries_max(CACHED_CREDENTIALS_MAX),
             roles: Cache::with_entries_max(2),
             teams,
             generation: AtomicU64::new(0),
@@ -152,12 +152,13 @@ impl AccessControl {
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(at_once)?;
+            let found =
+                store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(uncached)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
             let identity = identity.ok_or_else(|| unknown("this token is unknown or was deleted"))?;
-            let known = inner.remembered(&identity, Vec::new(), i64::MAX)?;
-            inner.store_principal(&known.value.principal).await;
-            Ok(known)
+            let credential = inner.cache_entry(&identity, Vec::new(), i64::MAX)?;
+            inner.store_principal(&credential.value.principal).await;
+            Ok(credential)
         })
         .await
     }
@@ -166,16 +167,17 @@ impl AccessControl {
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
-            let found = store::Access::of(&inner.store).session(hash).await.map_err(at_once)?;
+            let found = store::Access::of(&inner.store).session(hash).await.map_err(uncached)?;
             let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
             let until_us = inner.session_expiry(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
             let of_login = grant::session_grants(&session).map_err(unreadable)?;
-            let mut known = inner.remembered(&identity, of_login, until_us)?;
-            inner.store_principal(&known.value.principal).await;
+            let mut credential = inner.cache_entry(&identity, of_login, until_us)?;
+            inner.store_principal(&credential.value.principal).await;
             let session = Some(Arc::new(CallerSession::of(&session)));
-            known.value = Arc::new(Known { session, ..Known::clone(&known.value) });
-            Ok(known)
+            credential.value =
+                Arc::new(CachedCredential { session, ..CachedCredential::clone(&credential.value) });
+            Ok(credential)
         })
         .await
     }
@@ -206,51 +208,53 @@ impl AccessControl {
         &self,
         hash: [u8; 32],
         keys: Vec<[u8; 32]>,
-        shown: VerifiedClient,
+        client: VerifiedClient,
     ) -> Result<Caller, Problem> {
         let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
             let mut found =
-                store::Access::of(&inner.store).identities_by_keys(&keys).await.map_err(at_once)?;
+                store::Access::of(&inner.store).identities_by_keys(&keys).await.map_err(uncached)?;
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
             let identity =
                 first.ok_or_else(|| unknown("this client certificate is not mapped to an identity"))?;
-            let not_after_us = shown.certificate().not_after.0.saturating_add(1).saturating_mul(1_000_000);
-            let mut known = inner.remembered(identity, Vec::new(), not_after_us)?;
-            let with = Known::clone(&known.value);
-            let principal = with.principal.with_certificate(shown.certificate());
+            let not_after_us = client.certificate().not_after.0.saturating_add(1).saturating_mul(1_000_000);
+            let mut credential = inner.cache_entry(identity, Vec::new(), not_after_us)?;
+            let with = CachedCredential::clone(&credential.value);
+            let principal = with.principal.with_certificate(client.certificate());
             inner.store_principal(&principal).await;
-            known.value = Arc::new(Known { principal, ..Known::clone(&known.value) });
-            Ok(known)
+            credential.value =
+                Arc::new(CachedCredential { principal, ..CachedCredential::clone(&credential.value) });
+            Ok(credential)
         })
         .await
     }
 
-    async fn admit<F, W>(&self, hash: [u8; 32], look: F) -> Result<Caller, Problem>
+    async fn admit<F, W>(&self, hash: [u8; 32], lookup: F) -> Result<Caller, Problem>
     where
         F: FnOnce() -> W + Send + 'static,
-        W: Future<Output = Result<Fresh<Arc<Known>>, Failed<Problem>>> + Send + 'static,
+        W: Future<Output = Result<Fresh<Arc<CachedCredential>>, Failed<Problem>>> + Send + 'static,
     {
         let generation = self.0.generation.load(Ordering::SeqCst);
-        let known = self.0.credentials.fetch(&(generation, hash), look).await?;
-        if known.until_us <= self.0.clock.now_us() {
+        let credential = self.0.credentials.fetch(&(generation, hash), lookup).await?;
+        if credential.until_us <= self.0.clock.now_us() {
             return Err(Problem::unauthenticated("this credential has expired"));
         }
-        let granted = match &known.granted {
+        let granted = match &credential.granted {
             Some(granted) => granted.clone(),
             None => {
                 let roles = self.roles().await?;
-                known.grants.iter().map(|grant| grant::resolved(grant, &roles)).collect()
+                credential.grants.iter().map(|grant| grant::resolved(grant, &roles)).collect()
             }
         };
-        let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
-        let caller = Caller::from_principal(known.principal.clone(), known.kind, known.id, granted);
+        let roles = credential.grants.iter().map(|grant| grant.role.clone()).collect();
+        let caller =
+            Caller::from_principal(credential.principal.clone(), credential.kind, credential.id, granted);
         let ownership = self.0.teams.ownership().await.map_err(|error| {
             tracing::warn!(%error, "the teams of a caller cannot be read");
             Problem::unavailable("the database is busy or does not answer", TEAMS_RETRY_SECONDS)
         })?;
-        Ok(caller.with_roles(roles).among(ownership).with_session(known.session.clone()))
+        Ok(caller.with_roles(roles).with_ownership(ownership).with_session(credential.session.clone()))
     }
 
     /// Returns the permissions of custom roles.
@@ -260,8 +264,8 @@ impl AccessControl {
         self.0
             .roles
             .fetch(&generation, move || async move {
-                let stored = store::Access::of(&inner.store).roles().await.map_err(at_once)?;
-                let table = stored.into_iter().map(held_by).collect();
+                let stored = store::Access::of(&inner.store).roles().await.map_err(uncached)?;
+                let table = stored.into_iter().map(role_entry).collect();
                 Ok(Fresh { value: Arc::new(table), lifetime: CACHE_LIFETIME })
             })
             .await
@@ -307,19 +311,19 @@ impl AccessControl {
         store::Access::of(&self.0.store).expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
         store::Access::of(&self.0.store).expire_sign_in_links(now).await?;
         store::Access::of(&self.0.store).expire_key_ceremonies(now).await?;
-        store::Access::of(&self.0.store).trim_approval_signatures(now - SIGNATURES_FOR_US).await?;
+        store::Access::of(&self.0.store).trim_approval_signatures(now - SIGNATURE_RETENTION_US).await?;
         store::Access::of(&self.0.store).expire_idempotent(now).await.map(drop)
     }
 }
 
 impl AccessParts {
     /// Converts an identity to a cache entry. Rejects a disabled identity.
-    fn remembered(
+    fn cache_entry(
         &self,
         identity: &Identity,
         more: Vec<Grant>,
         until_us: i64,
-    ) -> Result<Fresh<Arc<Known>>, Failed<Problem>> {
+    ) -> Result<Fresh<Arc<CachedCredential>>, Failed<Problem>> {
         if !identity.enabled {
             return Err(unknown("this identity is disabled"));
         }
@@ -334,7 +338,7 @@ impl AccessParts {
             IdentityKind::User => CallerKind::User,
             IdentityKind::Certificate => CallerKind::Certificate,
         };
-        let known = Known {
+        let credential = CachedCredential {
             principal: identity_principal(identity),
             kind,
             id: identity.id,
@@ -343,7 +347,7 @@ impl AccessParts {
             until_us: until_us.min(identity.expires_at_us.unwrap_or(i64::MAX)),
             session: None,
         };
-        Ok(Fresh { value: Arc::new(known), lifetime: CACHE_LIFETIME })
+        Ok(Fresh { value: Arc::new(credential), lifetime: CACHE_LIFETIME })
     }
 
     /// Stores the identifiers of the principal, once in this process. Approvals that the principal requested need them, even long
@@ -352,16 +356,16 @@ impl AccessParts {
         if self.stored.lock().contains(principal) {
             return;
         }
-        let noted = principal.clone();
+        let recorded = principal.clone();
         let written = self.store.write("principal_note", move |tx| {
-            async move { authority::tables::store_principal_marks(tx, &noted).await }.boxed()
+            async move { authority::tables::store_principal_marks(tx, &recorded).await }.boxed()
         });
         if let Err(error) = written.await {
             tracing::warn!(%error, actor = principal.actor(), "the attributes of a principal could not be stored");
             return;
         }
         let mut stored = self.stored.lock();
-        if stored.len() >= NOTED_MAX {
+        if stored.len() >= PENDING_USES_MAX {
             stored.clear();
         }
         stored.insert(principal.clone());
@@ -370,8 +374,8 @@ impl AccessParts {
     /// Returns the end of a session; `None` when it has ended.
     fn session_expiry(&self, session: &Session) -> Option<i64> {
         let now = self.clock.now_us();
-        let noted = self.seen.lock().get(&session.token_hash).copied();
-        let seen = session.last_seen_at_us.max(noted.unwrap_or(i64::MIN));
+        let recorded = self.seen.lock().get(&session.token_hash).copied();
+        let seen = session.last_seen_at_us.max(recorded.unwrap_or(i64::MIN));
         let idle_until = seen.saturating_add(micros(self.sessions.idle));
         (now < session.expires_at_us && now < idle_until).then_some(session.expires_at_us)
     }
@@ -380,7 +384,7 @@ impl AccessParts {
         let now = self.clock.now_us();
         if identity.last_used_at_us.is_none_or(|last| now - last >= USED_COARSENESS_US) {
             let mut used = self.used.lock();
-            if used.len() < NOTED_MAX {
+            if used.len() < PENDING_USES_MAX {
                 used.insert(identity.id, now);
             }
         }
@@ -392,7 +396,7 @@ impl AccessParts {
         let now = self.clock.now_us();
         if now - session.last_seen_at_us >= micros(self.sessions.idle) / 10 {
             let mut seen = self.seen.lock();
-            if seen.len() < NOTED_MAX {
+            if seen.len() < PENDING_USES_MAX {
                 seen.insert(session.token_hash, now);
             }
         }
@@ -433,7 +437,7 @@ pub(crate) fn identity_principal(identity: &Identity) -> Principal {
 }
 
 /// Returns a role with its permissions; `None` when this version cannot parse the permissions. The error is logged.
-fn held_by(role: Role) -> (String, Option<Permissions>) {
+fn role_entry(role: Role) -> (String, Option<Permissions>) {
     let held = grant::permissions(&role)
         .inspect_err(|error| tracing::error!(%error, "the permissions of a role cannot be read: the role grants nothing"))
         .ok()
@@ -446,18 +450,18 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 }
 
 /// Returns a 401 error for a credential that is unknown or can no longer be used. `why` is the detail. The error is cached for
-/// [`UNKNOWN_REMEMBERED`].
+/// [`UNKNOWN_CACHE_LIFETIME`].
 pub(crate) fn unknown(why: &str) -> Failed<Problem> {
-    Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
+    Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_CACHE_LIFETIME }
 }
 
-/// Returns the error for an identity whose stored access cannot be parsed. The error is cached for [`UNKNOWN_REMEMBERED`].
+/// Returns the error for an identity whose stored access cannot be parsed. The error is cached for [`UNKNOWN_CACHE_LIFETIME`].
 fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
-    Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
+    Failed { error: error.into(), lifetime: UNKNOWN_CACHE_LIFETIME }
 }
 
 /// Wraps a database error, so that the next request reads the database again instead of a cached error.
-pub(crate) fn at_once(error: store::StoreError) -> Failed<Problem> {
+pub(crate) fn uncached(error: store::StoreError) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: Duration::ZERO }
 }
 

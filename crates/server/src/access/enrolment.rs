@@ -28,7 +28,8 @@ impl TokenPasswords {
         }
         match self.0.token(token_hash(token)).await {
             Ok(caller) => {
-                let standing = caller.acts(Permission::CertificateRequest, Object::profile(profile)).ok();
+                let standing =
+                    caller.check_standing(Permission::CertificateRequest, Object::profile(profile)).ok();
                 let actor = caller.actor().to_owned();
                 Ok(standing.map(|standing| EnrolmentUser { actor, standing }))
             }

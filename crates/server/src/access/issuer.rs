@@ -29,7 +29,7 @@ const ANSWER_MAX: usize = 1 << 20;
 /// Lifetime of the cached metadata and keys.
 const CACHE_LIFETIME: Duration = Duration::from_secs(3_600);
 /// Time for which a failure is cached, so that not every login sends a request to an unavailable issuer.
-const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
+const FAILURE_CACHE_LIFETIME: Duration = Duration::from_secs(5);
 /// Minimum interval between refreshes of the key set because of an unknown key. Anyone can send a token that names an unknown key.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 /// Maximum keys that are read from a key set.
@@ -135,15 +135,15 @@ impl Issuer {
         let inner = Arc::clone(&self.0);
         self.0
             .description
-            .fetch(&(), move || async move { inner.describe().await.map(fresh).map_err(failed) })
+            .fetch(&(), move || async move { inner.fetch_description().await.map(fresh).map_err(failed) })
             .await
     }
 
     async fn keys(&self) -> Result<Arc<Vec<Jwk>>, Problem> {
         let description = self.description().await?;
         let inner = Arc::clone(&self.0);
-        let look = move || async move { inner.key_set(&description).await.map(fresh).map_err(failed) };
-        self.0.keys.fetch(&(), look).await
+        let lookup = move || async move { inner.key_set(&description).await.map(fresh).map_err(failed) };
+        self.0.keys.fetch(&(), lookup).await
     }
 
     /// Returns the key that a token names. Fetches the key set again if the key is unknown.
@@ -174,7 +174,7 @@ impl Issuer {
     ///
     /// # Errors
     /// 401 for an invalid token; 503 when the issuer does not respond.
-    pub(crate) async fn signed<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
+    pub(crate) async fn verified_claims<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be parsed"))?;
         reject_critical(token)?;
         if !ALGORITHMS.contains(&header.alg) {
@@ -204,12 +204,12 @@ impl Issuer {
 }
 
 impl IssuerParts {
-    async fn describe(&self) -> Result<Arc<Description>, Problem> {
-        let place = format!("{}/.well-known/openid-configuration", self.base);
-        let description: Description = answer(self.client.get(place)).await?;
+    async fn fetch_description(&self) -> Result<Arc<Description>, Problem> {
+        let metadata_url = format!("{}/.well-known/openid-configuration", self.base);
+        let description: Description = fetch_json(self.client.get(metadata_url)).await?;
         // Otherwise one issuer could impersonate another (Discovery section 4.3).
         if self.name.as_ref().is_some_and(|name| *name != description.issuer) {
-            return Err(unusable(format_args!(
+            return Err(invalid_metadata(format_args!(
                 "the metadata names another issuer: {:?}",
                 description.issuer
             )));
@@ -219,7 +219,7 @@ impl IssuerParts {
     }
 
     async fn key_set(&self, description: &Description) -> Result<Arc<Vec<Jwk>>, Problem> {
-        let set: KeySet = answer(self.client.get(&description.jwks_uri)).await?;
+        let set: KeySet = fetch_json(self.client.get(&description.jwks_uri)).await?;
         // Keys of an unknown type are ignored, because they are for other clients.
         let keys = set.keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value(key).ok());
         Ok(Arc::new(keys.collect()))
@@ -231,7 +231,7 @@ fn checked_url(url: &str) -> Result<&str, Problem> {
     if Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
         return Ok(url);
     }
-    Err(unusable(format_args!("{url:?} is not an https URL")))
+    Err(invalid_metadata(format_args!("{url:?} is not an https URL")))
 }
 
 impl Description {
@@ -241,7 +241,7 @@ impl Description {
     /// 503 if the issuer's metadata has no authorization endpoint, or an unusable one.
     pub(crate) fn authorization_endpoint(&self) -> Result<&str, Problem> {
         let url = self.authorization_endpoint.as_deref();
-        checked_url(url.ok_or_else(|| unusable("the metadata has no authorization_endpoint"))?)
+        checked_url(url.ok_or_else(|| invalid_metadata("the metadata has no authorization_endpoint"))?)
     }
 
     /// Returns the URL that exchanges an authorization code for tokens.
@@ -250,7 +250,7 @@ impl Description {
     /// 503 if the issuer's metadata has no token endpoint, or an unusable one.
     pub(crate) fn token_endpoint(&self) -> Result<&str, Problem> {
         let url = self.token_endpoint.as_deref();
-        checked_url(url.ok_or_else(|| unusable("the metadata has no token_endpoint"))?)
+        checked_url(url.ok_or_else(|| invalid_metadata("the metadata has no token_endpoint"))?)
     }
 
     /// Returns whether the issuer supports `client_secret_basic`, which is the default (Discovery section 3).
@@ -292,25 +292,25 @@ pub(crate) fn is_secure_url(url: &Url) -> bool {
 }
 
 /// Sends a request and parses the response, bounded in size.
-pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Problem> {
-    let mut response = request.send().await.map_err(|error| away(&error))?;
+pub(crate) async fn fetch_json<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Problem> {
+    let mut response = request.send().await.map_err(|error| issuer_unavailable(&error))?;
     let status = response.status();
     let mut body = Vec::new();
-    while let Some(part) = response.chunk().await.map_err(|error| away(&error))? {
+    while let Some(part) = response.chunk().await.map_err(|error| issuer_unavailable(&error))? {
         if body.len() + part.len() > ANSWER_MAX {
-            return Err(unusable("the response is too large"));
+            return Err(invalid_metadata("the response is too large"));
         }
         body.extend_from_slice(&part);
     }
     if status.is_server_error() {
-        return Err(away(&format!("status {status}")));
+        return Err(issuer_unavailable(&format!("status {status}")));
     }
     if !status.is_success() {
         tracing::warn!(%status, body = %String::from_utf8_lossy(&body[..body.len().min(512)]), "the issuer rejected the request");
         return Err(refused("the issuer rejected the login"));
     }
     serde_json::from_slice(&body)
-        .map_err(|error| unusable(format_args!("the response cannot be parsed: {error}")))
+        .map_err(|error| invalid_metadata(format_args!("the response cannot be parsed: {error}")))
 }
 
 fn fresh<T>(value: T) -> Fresh<T> {
@@ -318,15 +318,15 @@ fn fresh<T>(value: T) -> Fresh<T> {
 }
 
 fn failed(error: Problem) -> Failed<Problem> {
-    Failed { error, lifetime: FAILURE_REMEMBERED }
+    Failed { error, lifetime: FAILURE_CACHE_LIFETIME }
 }
 
-fn away(error: &dyn fmt::Display) -> Problem {
+fn issuer_unavailable(error: &dyn fmt::Display) -> Problem {
     tracing::warn!(%error, "the OIDC issuer does not answer");
     Problem::unavailable("the OIDC issuer does not answer", RETRY_SECONDS)
 }
 
-fn unusable(why: impl fmt::Display) -> Problem {
+fn invalid_metadata(why: impl fmt::Display) -> Problem {
     tracing::error!(%why, "the OIDC issuer returned an invalid response");
     Problem::unavailable("the OIDC issuer returned an invalid response", RETRY_SECONDS)
 }

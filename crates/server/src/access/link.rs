@@ -58,7 +58,7 @@ pub(crate) async fn create(
     let identity = admin::find(access, kind, caller.id()).await?;
     let code = secret::random_text()?;
     let now = access.clock().now_us();
-    let mut link = plain(&identity, &code, now, now + micros(lifetime));
+    let mut link = link_row(&identity, &code, now, now + micros(lifetime));
     match caller.session() {
         // A session that is created from a session gets the same permissions, expiry and time of proof.
         Some(session) => {
@@ -88,19 +88,19 @@ pub async fn sign_in_link(
     let key = secret::token_hash(token.expose_secret());
     let found = store::Access::of(store).identities_by_keys(&[key]).await?.into_iter();
     let now = clock.now_us();
-    let Some(identity) = found.into_iter().find(|one| one.kind == IdentityKind::Token && lets_in(one, now))
+    let Some(identity) = found.into_iter().find(|one| one.kind == IdentityKind::Token && is_active(one, now))
     else {
         return Ok(None);
     };
     let code = secret::random_text().map_err(|problem| BootstrapError::Random(problem.to_string()))?;
-    let link = plain(&identity, &code, now, now + micros(LINK_LIFETIME));
+    let link = link_row(&identity, &code, now, now + micros(LINK_LIFETIME));
     let expires_at_us = link.expires_at_us;
     write(store, link, format!("{}:{}", identity.kind, identity.name)).await?;
     Ok(Some(NewLink { code: SecretString::from(code.as_str()), expires_at_us }))
 }
 
 /// Returns the database row of a link that the holder of a token requests.
-fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
+fn link_row(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
     SignInLink {
         code_hash: secret::code_hash(code),
         identity: identity.id,
@@ -113,7 +113,7 @@ fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> Si
     }
 }
 
-fn lets_in(identity: &Identity, now_us: i64) -> bool {
+fn is_active(identity: &Identity, now_us: i64) -> bool {
     identity.enabled && identity.expires_at_us.is_none_or(|end| now_us < end)
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn usable(
 ) -> Result<Option<(SignInLink, Identity)>, Problem> {
     let found = store::Access::of(access.store()).sign_in_link(secret::code_hash(code)).await?;
     let now = access.clock().now_us();
-    Ok(found.filter(|(link, identity)| now < link.expires_at_us && lets_in(identity, now)))
+    Ok(found.filter(|(link, identity)| now < link.expires_at_us && is_active(identity, now)))
 }
 
 /// Consumes a link and starts its session; returns the secret for the cookie.

@@ -36,7 +36,7 @@ pub(crate) enum AccessRemoval<'a> {
 }
 
 /// The data that decides whether a change removes the last access manager.
-struct Judge<'a> {
+struct ManagerCheck<'a> {
     change: AccessRemoval<'a>,
     /// Whether users can sign in through an OIDC issuer.
     logins: bool,
@@ -54,17 +54,20 @@ pub(crate) async fn is_last(
     now_us: i64,
 ) -> Result<bool, StoreError> {
     store::lock_access(tx).await?;
-    let before: RoleTable =
-        store::roles_in(tx).await?.into_iter().map(|role| (role.name.clone(), held(&role))).collect();
-    let judge = Judge { change, logins, now_us, after: after(change, &before), before };
+    let before: RoleTable = store::roles_in(tx)
+        .await?
+        .into_iter()
+        .map(|role| (role.name.clone(), permissions_of(&role)))
+        .collect();
+    let check = ManagerCheck { change, logins, now_us, after: after(change, &before), before };
     let (mut best, mut left, mut last_seen) = (ManagerLifetime::None, ManagerLifetime::None, Uuid::nil());
     while left < ManagerLifetime::Lasting {
         let page = store::usable_identities(tx, last_seen, now_us).await?;
         let Some(last) = page.last() else { break };
         last_seen = last.identity.id;
         for usable in &page {
-            best = best.max(judge.before(usable));
-            left = left.max(judge.after(usable));
+            best = best.max(check.before(usable));
+            left = left.max(check.after(usable));
         }
     }
     Ok(left < best)
@@ -78,7 +81,7 @@ pub(crate) fn last_manager() -> Problem {
     )
 }
 
-fn held(role: &Role) -> Option<Permissions> {
+fn permissions_of(role: &Role) -> Option<Permissions> {
     grant::permissions(role).ok().map(|permissions| Permissions::of(&permissions))
 }
 
@@ -98,10 +101,10 @@ fn after(change: AccessRemoval<'_>, before: &RoleTable) -> RoleTable {
     after
 }
 
-impl Judge<'_> {
+impl ManagerCheck<'_> {
     fn before(&self, usable: &UsableIdentity) -> ManagerLifetime {
         let Identity { grants, expires_at_us, .. } = &usable.identity;
-        self.tenure(usable, grants, *expires_at_us, &self.before)
+        self.lifetime(usable, grants, *expires_at_us, &self.before)
     }
 
     fn after(&self, usable: &UsableIdentity) -> ManagerLifetime {
@@ -111,16 +114,16 @@ impl Judge<'_> {
             AccessRemoval::Update(id, settings) if id == identity.id => {
                 let IdentitySettings { grants, enabled, expires_at_us, .. } = settings;
                 if *enabled {
-                    self.tenure(usable, grants, *expires_at_us, &self.after)
+                    self.lifetime(usable, grants, *expires_at_us, &self.after)
                 } else {
                     ManagerLifetime::None
                 }
             }
-            _ => self.tenure(usable, &identity.grants, identity.expires_at_us, &self.after),
+            _ => self.lifetime(usable, &identity.grants, identity.expires_at_us, &self.after),
         }
     }
 
-    fn tenure(
+    fn lifetime(
         &self,
         usable: &UsableIdentity,
         grants: &str,

@@ -54,14 +54,14 @@ static HASHING: LazyLock<HashQueue> = LazyLock::new(|| {
 /// A bounded queue before a bounded number of threads that compute hashes.
 struct HashQueue {
     /// One permit for each hash that runs or waits.
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// One permit for each hash that is being computed. Waiting hashes have none.
     cores: Arc<Semaphore>,
 }
 
 impl HashQueue {
     fn new(at_once: usize, waiting: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(at_once + waiting)), cores: Arc::new(Semaphore::new(at_once)) }
+        Self { slots: Arc::new(Semaphore::new(at_once + waiting)), cores: Arc::new(Semaphore::new(at_once)) }
     }
 
     /// Runs `work` on a blocking thread once a core is free.
@@ -70,12 +70,12 @@ impl HashQueue {
     /// 503 with `Retry-After` when the queue is full, or no core is free within [`WAIT`].
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
         let busy = || Problem::unavailable("the server is busy hashing other passwords", BUSY_RETRY_SECONDS);
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy())?;
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| busy())?;
         let waiting = tokio::time::timeout(WAIT, Arc::clone(&self.cores).acquire_owned());
         let core = waiting.await.map_err(|_| busy())?.map_err(Problem::internal)?;
         // A hash keeps running after its request is canceled. Its task must therefore own the permits.
         let done = tokio::task::spawn_blocking(move || {
-            let _permits = (place, core);
+            let _permits = (slot, core);
             work()
         });
         done.await.map_err(Problem::internal)
@@ -119,9 +119,9 @@ pub(crate) async fn user(
     let stored = found.as_ref().map(|(hash, _)| hash.clone());
     let good = HASHING.run(move || verifies(stored.as_deref(), &password)).await?;
     let now = access.clock().now_us();
-    let lets_in = |one: &Identity| one.enabled && one.expires_at_us.is_none_or(|end| now < end);
+    let is_active = |one: &Identity| one.enabled && one.expires_at_us.is_none_or(|end| now < end);
     match found {
-        Some((_, user)) if good && lets_in(&user) => Ok(user),
+        Some((_, user)) if good && is_active(&user) => Ok(user),
         Some((_, user)) => {
             audit_failed_login(access.clone(), user, address.to_owned());
             Err(refused())
@@ -199,7 +199,7 @@ impl Stored {
 
 /// Returns the hash to compare with. Without a stored hash, returns a hash of the same cost that no password matches, so that the
 /// response time reveals nothing.
-fn compared_with(stored: Option<&str>) -> Stored {
+fn stored_or_dummy(stored: Option<&str>) -> Stored {
     stored.and_then(Stored::parse).unwrap_or_else(|| Stored {
         cost: Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES },
         salt: vec![0; SALT],
@@ -209,7 +209,7 @@ fn compared_with(stored: Option<&str>) -> Stored {
 
 /// Returns whether the password matches the stored hash. Without a stored hash, does the same work and returns false.
 fn verifies(stored: Option<&str>, password: &str) -> bool {
-    let stored = compared_with(stored);
+    let stored = stored_or_dummy(stored);
     let hash = stored.cost.stretch(password, &stored.salt);
     hash.is_some_and(|hash| hash.as_slice().ct_eq(&stored.hash).into())
 }
@@ -232,9 +232,9 @@ mod tests {
     #[tokio::test]
     async fn unknown_users_cost_as_much_hashing_as_wrong_passwords() {
         let hash = hash(Zeroizing::new("correct horse battery staple".to_owned())).await.unwrap();
-        let known = compared_with(Some(&hash));
+        let known = stored_or_dummy(Some(&hash));
         for other in [None, Some("nonsense"), Some("$argon2id$v=19$m=8,t=1$salt$hash")] {
-            let unknown = compared_with(other);
+            let unknown = stored_or_dummy(other);
             assert_eq!((unknown.cost, unknown.salt.len()), (known.cost, known.salt.len()), "{other:?}");
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         let first = run(&queue, Box::new(move || held.recv().unwrap()));
         testbed::until("the first is at work", || queue.cores.available_permits() == 0).await;
         let second = run(&queue, Box::new(|| {}));
-        testbed::until("the second waits", || queue.places.available_permits() == 0).await;
+        testbed::until("the second waits", || queue.slots.available_permits() == 0).await;
         let refused = queue.run(|| ()).await.unwrap_err();
         assert_eq!((refused.kind(), refused.status().as_u16()), ("unavailable", 503));
         assert_eq!(refused.into_response().headers()["retry-after"], "5");

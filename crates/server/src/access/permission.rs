@@ -205,7 +205,7 @@ pub struct BuiltInRole {
 }
 
 /// All read permissions, except those on access, the audit log and the proxy.
-const SEEING: Permissions = Permissions::of(&[
+const READ_PERMISSIONS: Permissions = Permissions::of(&[
     Permission::CertificateRead,
     Permission::ProfileRead,
     Permission::CaRead,
@@ -231,7 +231,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole {
         name: "operator",
         description: "manages certificates, issuers, targets and alerts; cannot manage access or approve",
-        permissions: SEEING.union(Permissions::of(&[
+        permissions: READ_PERMISSIONS.union(Permissions::of(&[
             Permission::CertificateRequest,
             Permission::CertificateManage,
             Permission::CertificateRenew,
@@ -278,11 +278,11 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
             Permission::JobRead,
         ]),
     },
-    BuiltInRole { name: "viewer", description: "reads, but changes nothing", permissions: SEEING },
+    BuiltInRole { name: "viewer", description: "reads, but changes nothing", permissions: READ_PERMISSIONS },
     BuiltInRole {
         name: "auditor",
         description: "reads everything, including the audit log and access; changes nothing",
-        permissions: SEEING.union(Permissions::of(&[
+        permissions: READ_PERMISSIONS.union(Permissions::of(&[
             Permission::AuditRead,
             Permission::AuditVerify,
             Permission::AccessRead,

@@ -19,7 +19,7 @@ use store::{
 };
 use uuid::Uuid;
 use webauthn::approval::Statement;
-use webauthn::assertion::{Known, Verified};
+use webauthn::assertion::{RegisteredKey, Verified};
 use webauthn::{Algorithm, Assertion, Base64Url, Credential, Expected, PublicKey, Registration};
 use x509::Fingerprint;
 
@@ -113,7 +113,7 @@ pub(crate) async fn begin_registration(
         challenge,
         session: Some(session),
         name: Some(name),
-        ..empty(access, site, CeremonyPurpose::Register)
+        ..new_ceremony(access, site, CeremonyPurpose::Register)
     };
     begin(access, ceremony, options).await
 }
@@ -218,7 +218,7 @@ pub(crate) async fn begin_assertion(
         subject: plan.map(|(subject, ..)| subject),
         plan_sha256: plan.map(|(_, hash, _)| hash),
         nonce: plan.map(|_| nonce),
-        ..empty(access, site, purpose)
+        ..new_ceremony(access, site, purpose)
     };
     begin(access, ceremony, options).await
 }
@@ -243,7 +243,7 @@ pub(crate) async fn prove(
     let alone = purpose == CeremonyPurpose::SignIn && !ceremony.after_password;
     let reason = match check(&ceremony, &key, &assertion) {
         Err(error) => error.to_string(),
-        Ok(_) if !lets_in(access, &user) => "the user is disabled or has expired".to_owned(),
+        Ok(_) if !is_active(access, &user) => "the user is disabled or has expired".to_owned(),
         Ok(_) if alone && needs_issuer(access, &user).await? => {
             "the user signs in through an OpenID Connect issuer".to_owned()
         }
@@ -275,7 +275,7 @@ fn check(
     if !of_ceremony || !says_who || key.rp_id != ceremony.rp_id {
         return Err(webauthn::Error::Credential);
     }
-    let known = Known {
+    let known = RegisteredKey {
         id: &key.credential_id,
         public_key: &key.public_key,
         sign_count: key.sign_count,
@@ -330,7 +330,7 @@ fn check_count(count: usize) -> Result<(), Problem> {
         .hint("remove a key that is no longer used"))
 }
 
-fn lets_in(access: &AccessControl, user: &Identity) -> bool {
+fn is_active(access: &AccessControl, user: &Identity) -> bool {
     let now = access.clock().now_us();
     user.kind == IdentityKind::User && user.enabled && user.expires_at_us.is_none_or(|end| now < end)
 }
@@ -347,7 +347,7 @@ fn random() -> Result<[u8; 32], Problem> {
 }
 
 /// Returns a ceremony without its user, its challenge and its secret.
-fn empty(access: &AccessControl, site: &Site, purpose: CeremonyPurpose) -> KeyCeremony {
+fn new_ceremony(access: &AccessControl, site: &Site, purpose: CeremonyPurpose) -> KeyCeremony {
     let now = access.clock().now_us();
     KeyCeremony {
         secret_hash: [0; 32],

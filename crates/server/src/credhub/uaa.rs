@@ -144,9 +144,9 @@ struct Claims {
     exp: i64,
     nbf: Option<i64>,
     #[serde(default)]
-    aud: Many,
+    aud: StringList,
     #[serde(default)]
-    scope: Many,
+    scope: StringList,
     grant_type: Option<String>,
     client_id: Option<String>,
     user_id: Option<String>,
@@ -157,14 +157,14 @@ struct Claims {
 /// A list of strings, or one string with words separated by spaces.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
-enum Many {
+enum StringList {
     #[default]
     None,
     Words(String),
     List(Vec<String>),
 }
 
-impl Many {
+impl StringList {
     fn has(&self, wanted: &str) -> bool {
         match self {
             Self::None => false,
@@ -198,10 +198,10 @@ impl Uaa {
 
     /// Verifies a token and returns its actor.
     pub(crate) async fn actor(&self, token: &str, now: i64) -> Result<String, Refused> {
-        let name = self.issuer.description().await.map_err(|_| away())?.issuer.clone();
-        let claims: Claims = self.issuer.signed(token).await.map_err(|problem| {
+        let name = self.issuer.description().await.map_err(|_| issuer_unavailable())?.issuer.clone();
+        let claims: Claims = self.issuer.verified_claims(token).await.map_err(|problem| {
             if problem.status().is_server_error() {
-                return away();
+                return issuer_unavailable();
             }
             unauthorized(
                 "invalid_token",
@@ -213,7 +213,7 @@ impl Uaa {
     }
 }
 
-fn away() -> Refused {
+fn issuer_unavailable() -> Refused {
     Refused::new(StatusCode::SERVICE_UNAVAILABLE, "The token issuer does not answer. Please try again.")
 }
 

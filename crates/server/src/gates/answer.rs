@@ -52,10 +52,10 @@ impl<T: IntoResponse> IntoResponse for WriteResult<T> {
         match self {
             Self::Done(done) => done.into_response(),
             Self::Waits(waits) => {
-                let place = HeaderValue::from_str(&format!("/api/v1/changes/{}", waits.id));
+                let location = HeaderValue::from_str(&format!("/api/v1/changes/{}", waits.id));
                 let secret = waits.token.is_some();
                 let mut response = (StatusCode::ACCEPTED, Json(waits)).into_response();
-                response.headers_mut().extend(place.ok().map(|place| (LOCATION, place)));
+                response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
                 if secret {
                     response.extensions_mut().insert(HoldsSecret);
                 }

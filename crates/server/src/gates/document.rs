@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::time;
 
 /// The member that lists the secrets that a request sets. Stored objects do not have it.
-const GIVEN: &str = "secrets_given";
+const SECRETS_GIVEN: &str = "secrets_given";
 
 /// The current state of a gate.
 pub(super) struct Document {
@@ -26,7 +26,7 @@ pub(super) struct Document {
 pub(super) fn same(value: &Value, planned: &Value) -> bool {
     let mut planned = planned.clone();
     if let Value::Object(members) = &mut planned {
-        members.remove(GIVEN);
+        members.remove(SECRETS_GIVEN);
     }
     *value == planned
 }
@@ -70,7 +70,7 @@ fn issuer(name: &str, enabled: bool, config: Value) -> Value {
 
 fn add_given_secrets(mut value: Value, given: Vec<String>) -> Value {
     if !given.is_empty() {
-        value[GIVEN] = given.into();
+        value[SECRETS_GIVEN] = given.into();
     }
     value
 }
@@ -129,9 +129,9 @@ impl Gates {
         let (Some(agents), Ok(id)) = (&self.agents, id.parse()) else { return Ok(None) };
         match agents.target(id).await {
             Ok(view) => {
-                let shown = serde_json::to_value(&view.target).map_err(Problem::internal)?;
+                let redacted = serde_json::to_value(&view.target).map_err(Problem::internal)?;
                 let settings = view.row.settings;
-                let value = target(&settings.name, settings.agent, shown);
+                let value = target(&settings.name, settings.agent, redacted);
                 Ok(Some(Document { revision: view.row.revision, value }))
             }
             Err(agent::AgentError::NotFound(_)) => Ok(None),
@@ -223,9 +223,9 @@ fn target_document_after(name: &str, agent: Uuid, given: &Value) -> Result<Value
     let new = read_target(name, agent, given)?;
     new.target.check().map_err(Problem::unprocessable)?;
     let secrets = new.target.has_password() && !new.target.is_password_redacted();
-    let shown = serde_json::to_value(new.target.redacted()).map_err(Problem::internal)?;
+    let redacted = serde_json::to_value(new.target.redacted()).map_err(Problem::internal)?;
     let given = if secrets { vec!["/target/password".to_owned()] } else { Vec::new() };
-    Ok(add_given_secrets(target(name, agent, shown), given))
+    Ok(add_given_secrets(target(name, agent, redacted), given))
 }
 
 fn access_document_after(change: &Change, before: Option<&Document>) -> Option<Value> {

@@ -80,7 +80,7 @@ const fn is_gated_permission(permission: Permission) -> bool {
 
 /// Returns whether a grant has a gated permission and can apply to the profile. A scope that names no profile can apply to every
 /// profile.
-fn is_over(granted: &Granted, profile: &str) -> bool {
+fn affects_profile(granted: &Granted, profile: &str) -> bool {
     let other = granted.scope.bounds().iter().any(|bound| match bound {
         Scope::Profile(name) => name != profile,
         Scope::Any
@@ -94,8 +94,8 @@ fn is_over(granted: &Granted, profile: &str) -> bool {
     !other && granted.permissions.iter().any(is_gated_permission)
 }
 
-fn over(granted: &[Granted], guarded: &[StoredProfile]) -> Vec<String> {
-    let reached = |name: &&String| granted.iter().any(|one| is_over(one, name));
+fn affected_profiles(granted: &[Granted], guarded: &[StoredProfile]) -> Vec<String> {
+    let reached = |name: &&String| granted.iter().any(|one| affects_profile(one, name));
     guarded.iter().map(|(name, _)| name).filter(reached).cloned().collect()
 }
 
@@ -135,16 +135,18 @@ impl Gates {
             GateChange::PutPolicy { .. } | GateChange::DeletePolicy { .. } => return Ok(None),
             // Handled above.
             GateChange::UpdateCertificate { .. } => return Ok(None),
-            GateChange::Access { change, .. } => over(&self.given(caller, change).await?, &guarded),
+            GateChange::Access { change, .. } => {
+                affected_profiles(&self.grants_of_change(caller, change).await?, &guarded)
+            }
         };
         if profiles.is_empty() && !everywhere {
             return Ok(None);
         }
-        self.by_profiles(profiles, &guarded)
+        self.guard_of_profiles(profiles, &guarded)
     }
 
     /// Returns the guard of these profiles. An empty list means all profiles, with one required approval.
-    fn by_profiles(
+    fn guard_of_profiles(
         &self,
         profiles: Vec<String>,
         guarded: &[StoredProfile],
@@ -167,10 +169,10 @@ impl Gates {
     ) -> Result<Option<(Authority, Guard)>, Problem> {
         let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
         let preview = lifecycle.preview_change(id, change).await?;
-        if !preview.lifts {
+        if !preview.lifts_approval {
             return Ok(None);
         }
-        self.by_profiles(preview.profile.into_iter().collect(), guarded)
+        self.guard_of_profiles(preview.profile.into_iter().collect(), guarded)
     }
 
     /// Returns whether the change is of a policy that requires approval. Such a policy applies to every profile.
@@ -246,7 +248,7 @@ impl Gates {
     }
 
     /// Returns the permissions that a change of access grants. A change that only revokes grants none.
-    async fn given(&self, caller: &Caller, change: &Change) -> Result<Vec<Granted>, Problem> {
+    async fn grants_of_change(&self, caller: &Caller, change: &Change) -> Result<Vec<Granted>, Problem> {
         match change {
             Change::Insert(new) => granted(&self.access, &new.settings).await,
             Change::Update { settings, .. } if settings.enabled => granted(&self.access, settings).await,

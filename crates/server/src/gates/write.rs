@@ -18,7 +18,7 @@ use crate::access::admin::{self, Change, CheckedChange};
 use crate::problem::Problem;
 
 /// Reason for discarding a pending change.
-const OVER: &str = "the object changed after approval was requested";
+const OBJECT_CHANGED: &str = "the object changed after approval was requested";
 
 impl Gates {
     /// Writes a gate: applies the change immediately, or stores it until it is approved.
@@ -88,16 +88,16 @@ impl Gates {
         &self,
         authority: &Authority,
         id: Uuid,
-        shown: Option<[u8; 32]>,
+        plan_sha256: Option<[u8; 32]>,
         note: Option<&str>,
         by: &Principal,
     ) -> Result<(), Problem> {
         let pending = authority.pending_change(id).await?;
         if pending.state == ChangeState::Open && !self.is_current(&pending).await? {
-            authority.void_change(id, OVER, by).await?;
+            authority.void_change(id, OBJECT_CHANGED, by).await?;
             return Err(ChangeError::Void.into());
         }
-        match authority.approve_change(id, shown, note, by).await? {
+        match authority.approve_change(id, plan_sha256, note, by).await? {
             Approved::Waits(_) => Ok(()),
             Approved::Apply(content) => self.apply_approved(authority, &pending, &content, by).await,
         }

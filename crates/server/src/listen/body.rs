@@ -56,7 +56,7 @@ impl Drop for TimedBody {
     fn drop(&mut self) {
         let left = self.inner.take().filter(|inner| !inner.is_end_stream());
         if let (Some(left), Some(rest)) = (left, self.rest.take()) {
-            rest.beside(drain_body(left, self.limit));
+            rest.spawn_background(drain_body(left, self.limit));
         }
     }
 }
@@ -103,12 +103,12 @@ impl HttpBody for TimedBody {
 pub(super) struct Activity {
     began: Instant,
     in_flight: AtomicUsize,
-    moved_ms: AtomicU64,
+    last_transfer_ms: AtomicU64,
     /// Start of the request head that is being received, milliseconds after `began`; [`NO_HEAD`] if there is none.
     head_ms: AtomicU64,
     silence: Silence,
     /// Responses whose client is slow to read.
-    answers: Mutex<Vec<Weak<Mutex<ReaderTimeout>>>>,
+    unread_responses: Mutex<Vec<Weak<Mutex<ReaderTimeout>>>>,
 }
 
 const NO_HEAD: u64 = u64::MAX;
@@ -119,10 +119,10 @@ impl Activity {
         Arc::new(Self {
             began: Instant::now(),
             in_flight: AtomicUsize::new(0),
-            moved_ms: AtomicU64::new(0),
+            last_transfer_ms: AtomicU64::new(0),
             head_ms: AtomicU64::new(0),
             silence,
-            answers: Mutex::default(),
+            unread_responses: Mutex::default(),
         })
     }
 
@@ -130,7 +130,7 @@ impl Activity {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.head_ms.store(NO_HEAD, Ordering::Relaxed);
         self.silence.end();
-        self.moved();
+        self.record_transfer();
         InFlight(Arc::clone(self))
     }
 
@@ -145,8 +145,8 @@ impl Activity {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn moved(&self) {
-        self.moved_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
+    fn record_transfer(&self) {
+        self.last_transfer_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -155,7 +155,9 @@ impl Activity {
 
     /// Returns the time since the last transfer.
     pub(super) fn idle_time(&self) -> Duration {
-        self.began.elapsed().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)))
+        self.began
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.last_transfer_ms.load(Ordering::Relaxed)))
     }
 
     /// Returns how long the current request head has been in transfer.
@@ -179,10 +181,10 @@ impl Activity {
 
     /// Returns whether the client does not read a response.
     pub(super) fn has_unread_response(&self) -> bool {
-        let (now, mut answers, mut unread) = (Instant::now(), self.answers.lock(), false);
-        answers.retain(|answer| {
+        let (now, mut unread_responses, mut unread) = (Instant::now(), self.unread_responses.lock(), false);
+        unread_responses.retain(|answer| {
             let answer = answer.upgrade();
-            unread |= answer.as_ref().is_some_and(|patience| patience.lock().is_over(now));
+            unread |= answer.as_ref().is_some_and(|reader_timeout| reader_timeout.lock().is_over(now));
             answer.is_some()
         });
         unread
@@ -194,7 +196,7 @@ pub(super) struct InFlight(Arc<Activity>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.moved();
+        self.0.record_transfer();
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -210,27 +212,27 @@ pub(super) struct TrackedResponseBody {
     /// Bytes of the last frame that are not sent yet.
     rest: Bytes,
     /// Timeout for a client that reads nothing; `None` for a response that fits in one part.
-    patience: Option<Arc<Mutex<ReaderTimeout>>>,
+    reader_timeout: Option<Arc<Mutex<ReaderTimeout>>>,
     _memory: Option<ReservedResponseBytes>,
 }
 
 impl TrackedResponseBody {
-    /// Creates the body; `patience` is the timeout for a client that reads nothing.
+    /// Creates the body; `reader_timeout` is the timeout for a client that reads nothing.
     pub(super) fn new(
         inner: Body,
         in_flight: InFlight,
         memory: Option<ReservedResponseBytes>,
-        patience: Duration,
+        reader_timeout: Duration,
     ) -> Self {
         let is_small = HttpBody::size_hint(&inner).exact().is_some_and(|bytes| bytes <= PART_MAX as u64);
-        let patience = (!is_small).then(|| {
-            let mut patience = ReaderTimeout::new(patience);
-            patience.wait(Instant::now());
-            let patience = Arc::new(Mutex::new(patience));
-            in_flight.0.answers.lock().push(Arc::downgrade(&patience));
-            patience
+        let reader_timeout = (!is_small).then(|| {
+            let mut reader_timeout = ReaderTimeout::new(reader_timeout);
+            reader_timeout.wait(Instant::now());
+            let reader_timeout = Arc::new(Mutex::new(reader_timeout));
+            in_flight.0.unread_responses.lock().push(Arc::downgrade(&reader_timeout));
+            reader_timeout
         });
-        Self { inner, in_flight, rest: Bytes::new(), patience, _memory: memory }
+        Self { inner, in_flight, rest: Bytes::new(), reader_timeout, _memory: memory }
     }
 
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
@@ -258,15 +260,15 @@ impl HttpBody for TrackedResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let part = self.poll_part(context);
         if part.is_ready() {
-            self.in_flight.0.moved();
+            self.in_flight.0.record_transfer();
         }
-        if let Some(patience) = &self.patience {
-            let (now, mut patience) = (Instant::now(), patience.lock());
+        if let Some(reader_timeout) = &self.reader_timeout {
+            let (now, mut reader_timeout) = (Instant::now(), reader_timeout.lock());
             // A poll for the next part shows that the client has read the previous one.
-            patience.read(now, 0);
+            reader_timeout.read(now, 0);
             if let Poll::Ready(Some(Ok(frame))) = &part {
-                patience.read(now, frame.data_ref().map_or(0, Bytes::len));
-                patience.wait(now);
+                reader_timeout.read(now, frame.data_ref().map_or(0, Bytes::len));
+                reader_timeout.wait(now);
             }
         }
         part

@@ -24,7 +24,7 @@ use tower::ServiceExt;
 use super::body::{Activity, SlowBody, TimedBody, TrackedResponseBody};
 use super::context::ServerContext;
 use super::executor::Streams;
-use super::listener::{Listener, Patience};
+use super::listener::{ConnectionTimeouts, Listener};
 use super::memory::ResponseMemory;
 use super::stream::{ActivityStream, WriteTimeoutStream};
 use crate::peer::Peer;
@@ -58,7 +58,7 @@ const UNREAD_RETRY_SECONDS: u64 = 5;
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// Serves a TLS connection from its first byte to its last.
-pub(super) async fn over_tls(
+pub(super) async fn serve_tls(
     shared: Arc<ServerContext>,
     stream: TcpStream,
     (address, silence): (IpAddr, Silence),
@@ -87,7 +87,7 @@ pub(super) async fn over_tls(
     metrics.handshake("done");
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let peer = connection_peer(&stream, address);
-    let certificates = &shared.places.of(kind).certificates;
+    let certificates = &shared.connection_slots.of(kind).certificates;
     let share = peer.client_certificate.as_ref().map(|chain| certificates.take(chain.leaf_sha256()));
     if share.as_ref().is_some_and(Option::is_none) {
         return metrics.connection_refused(kind.name(), "certificate-share");
@@ -129,13 +129,13 @@ fn connection_peer<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
     Peer { address, client_certificate, channel_binding: binding }
 }
 
-fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams> {
+fn builder(timeouts: ConnectionTimeouts, streams: Streams, http2: bool) -> Builder<Streams> {
     let mut builder = Builder::new(streams);
     builder
         .http1()
         .timer(TokioTimer::new())
         // hyper counts the idle time too, so its timeout must be larger. `Activity` enforces the exact timeout of a head.
-        .header_read_timeout(patience.idle * 2)
+        .header_read_timeout(timeouts.idle * 2)
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
         .keep_alive(true);
@@ -147,8 +147,8 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(ERRORS_MAX)
         .max_send_buf_size(SEND_BUFFER_MAX)
-        .keep_alive_interval(patience.ping)
-        .keep_alive_timeout(patience.head);
+        .keep_alive_interval(timeouts.ping)
+        .keep_alive_timeout(timeouts.head);
     if http2 { builder.http2_only() } else { builder.http1_only() }
 }
 
@@ -162,7 +162,7 @@ async fn serve<I>(
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;
-    let patience = kind.patience(options);
+    let timeouts = kind.timeouts(options);
     // Canceled when the connection ends, to end its streams.
     let ended = CancellationToken::new();
     let _ended = ended.clone().drop_guard();
@@ -172,16 +172,16 @@ async fn serve<I>(
         let (activity, shared, rest) = (Arc::clone(&activity), Arc::clone(shared), streams.clone());
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut peer = peer.clone();
-            peer.address = behind(peer.address, request.headers(), &shared.options.trusted_proxies);
-            let memory = shared.places.of(kind).memory.clone();
-            let way = (Arc::clone(&activity), rest.clone(), memory);
-            answer(Arc::clone(&shared), router.clone(), request, peer, way)
+            peer.address = client_address(peer.address, request.headers(), &shared.options.trusted_proxies);
+            let memory = shared.connection_slots.of(kind).memory.clone();
+            let connection_parts = (Arc::clone(&activity), rest.clone(), memory);
+            answer(Arc::clone(&shared), router.clone(), request, peer, connection_parts)
         })
     };
-    let builder = builder(patience, streams, http2);
+    let builder = builder(timeouts, streams, http2);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
-    let look_every = patience.idle.min(patience.head).min(options.write_timeout) / 4;
+    let check_every = timeouts.idle.min(timeouts.head).min(options.write_timeout) / 4;
     let mut ending = false;
     loop {
         tokio::select! {
@@ -195,13 +195,13 @@ async fn serve<I>(
                 ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = tokio::time::sleep(look_every) => {
-                let still = activity.idle_time();
+            () = tokio::time::sleep(check_every) => {
+                let idle_time = activity.idle_time();
                 let idle = activity.in_flight() == 0;
                 // An idle connection gets a short time to receive the shutdown notice. A connection whose peer reads nothing gets
                 // none.
-                let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
-                let late = if activity.head_read_time() > patience.head {
+                let hopeless = if idle { idle_time > timeouts.idle * 2 } else { idle_time > options.stall_timeout };
+                let late = if activity.head_read_time() > timeouts.head {
                     Some("head-timeout")
                 } else if activity.has_unread_response() {
                     Some("answer-unread")
@@ -214,10 +214,10 @@ async fn serve<I>(
                 if hopeless || late.is_some() {
                     return;
                 }
-                if idle && still > look_every {
+                if idle && idle_time > check_every {
                     activity.mark_evictable();
                 }
-                if idle && still > patience.idle && !ending {
+                if idle && idle_time > timeouts.idle && !ending {
                     ending = true;
                     connection.as_mut().graceful_shutdown();
                 }
@@ -228,7 +228,7 @@ async fn serve<I>(
 
 /// Returns the client address behind a trusted proxy: the last address of `X-Forwarded-For` that is not a trusted proxy. Earlier
 /// addresses may be forged by the client.
-fn behind(address: IpAddr, headers: &HeaderMap, proxies: &TrustedProxies) -> IpAddr {
+fn client_address(address: IpAddr, headers: &HeaderMap, proxies: &TrustedProxies) -> IpAddr {
     if !proxies.contains(address) {
         return address;
     }
@@ -280,8 +280,8 @@ async fn answer(
             (Problem::unavailable(UNREAD, UNREAD_RETRY_SECONDS).into_response(), None)
         }
     };
-    let patience = shared.options.write_timeout;
-    Ok(response.map(|inner| Body::new(TrackedResponseBody::new(inner, in_flight, memory, patience))))
+    let timeouts = shared.options.write_timeout;
+    Ok(response.map(|inner| Body::new(TrackedResponseBody::new(inner, in_flight, memory, timeouts))))
 }
 
 #[cfg(test)]
@@ -296,7 +296,7 @@ mod tests {
             for line in forwarded {
                 headers.append("x-forwarded-for", HeaderValue::from_str(line).unwrap());
             }
-            behind(from.parse().unwrap(), &headers, &proxies).to_string()
+            client_address(from.parse().unwrap(), &headers, &proxies).to_string()
         };
         assert_eq!(of("192.0.2.1", &["198.51.100.7"]), "192.0.2.1", "no proxy of ours");
         assert_eq!(of("10.0.0.1", &[]), "10.0.0.1");

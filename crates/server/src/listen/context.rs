@@ -9,36 +9,36 @@ use rustls::ServerConfig;
 use super::listener::Listener;
 use super::memory::ResponseMemory;
 use super::options::ServerOptions;
-use super::tls::Presented;
+use super::tls::CurrentCertificate;
 use crate::state::State;
 
 /// State that all connections share.
 pub(super) struct ServerContext {
     pub(super) state: State,
     pub(super) options: ServerOptions,
-    pub(super) presented: Arc<Presented>,
+    pub(super) presented: Arc<CurrentCertificate>,
     pub(super) tls: RwLock<Arc<ServerConfig>>,
     pub(super) credential_tls: RwLock<Arc<ServerConfig>>,
-    pub(super) places: ListenerSlots,
+    pub(super) connection_slots: ListenerSlots,
     pub(super) tasks: ServiceTasks,
 }
 
 /// Connection slots: each listener has its own, so that one listener cannot exhaust the slots of another.
 pub(super) struct ListenerSlots {
-    tls: Places,
-    public: Places,
-    credentials: Places,
+    tls: ConnectionSlots,
+    public: ConnectionSlots,
+    credentials: ConnectionSlots,
 }
 
 /// The connection slots of one listener.
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     pub(super) slots: Slots,
     /// Slots of clients, by the SHA-256 of their certificate (DER).
     pub(super) certificates: KeyedConcurrencyLimit<[u8; 32]>,
     pub(super) memory: ResponseMemory,
 }
 
-impl Places {
+impl ConnectionSlots {
     fn new(options: &ServerOptions) -> Self {
         let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()));
         Self {
@@ -51,10 +51,14 @@ impl Places {
 
 impl ListenerSlots {
     pub(super) fn new(options: &ServerOptions) -> Self {
-        Self { tls: Places::new(options), public: Places::new(options), credentials: Places::new(options) }
+        Self {
+            tls: ConnectionSlots::new(options),
+            public: ConnectionSlots::new(options),
+            credentials: ConnectionSlots::new(options),
+        }
     }
 
-    pub(super) fn of(&self, kind: Listener) -> &Places {
+    pub(super) fn of(&self, kind: Listener) -> &ConnectionSlots {
         match kind {
             Listener::Tls => &self.tls,
             Listener::Public => &self.public,
@@ -63,7 +67,10 @@ impl ListenerSlots {
     }
 
     pub(super) fn in_use(&self) -> usize {
-        [&self.tls, &self.public, &self.credentials].map(|places| places.slots.in_use()).iter().sum()
+        [&self.tls, &self.public, &self.credentials]
+            .map(|connection_slots| connection_slots.slots.in_use())
+            .iter()
+            .sum()
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Runs work of a stream that may outlive its handler. Does nothing after the connection or the server has ended.
-    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         if tokio::runtime::Handle::try_current().is_ok() && !self.ended.is_cancelled() {
             self.execute(work);
         }

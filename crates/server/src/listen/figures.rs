@@ -24,9 +24,9 @@ const CONNECTIONS_MAX: usize = 64;
 /// Maximum concurrent connections from one address.
 const PER_ADDRESS: OriginLimit = OriginLimit::PerNetwork(32);
 /// Timeout of a request head.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum lifetime of a connection; scrapers reconnect.
-const CONNECTION_WITHIN: Duration = Duration::from_secs(300);
+const CONNECTION_LIFETIME_MAX: Duration = Duration::from_secs(300);
 
 /// JSON documents by path, served in addition to the metrics.
 pub type Documents = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -46,10 +46,10 @@ pub async fn serve_metrics(
                 std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics, documents.as_ref())))
             });
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+            builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
             let serving = builder.serve_connection(TokioIo::new(stream), service);
             // An error means that the scraper disconnected, which is not worth logging.
-            let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
+            let _ = tokio::time::timeout(CONNECTION_LIFETIME_MAX, serving).await;
         }
     };
     Acceptor::new(&tasks, Slots::limited(CONNECTIONS_MAX, PER_ADDRESS), WhenFull::EvictSilent)

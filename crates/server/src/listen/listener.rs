@@ -20,7 +20,7 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Timeouts of a connection without a request.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ConnectionTimeouts {
     /// Timeout of a request head, from its first byte. For the first request of a connection, from the end of the handshake.
     pub(super) head: Duration,
     /// Idle timeout between requests.
@@ -30,12 +30,14 @@ pub(super) struct Patience {
 }
 
 impl Listener {
-    pub(super) fn patience(self, options: &ServerOptions) -> Patience {
+    pub(super) fn timeouts(self, options: &ServerOptions) -> ConnectionTimeouts {
         match self {
-            Self::Credentials => {
-                Patience { head: options.head_timeout, idle: CREDENTIALS_IDLE, ping: CREDENTIALS_IDLE }
-            }
-            Self::Tls | Self::Public => Patience {
+            Self::Credentials => ConnectionTimeouts {
+                head: options.head_timeout,
+                idle: CREDENTIALS_IDLE,
+                ping: CREDENTIALS_IDLE,
+            },
+            Self::Tls | Self::Public => ConnectionTimeouts {
                 head: options.head_timeout,
                 idle: options.idle_timeout,
                 ping: PING_EVERY.min(options.idle_timeout),

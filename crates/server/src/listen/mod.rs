@@ -26,7 +26,7 @@ use crate::router::{credential_router, public_router, router, with_web_console};
 use crate::state::State;
 use context::{ListenerSlots, ServerContext};
 use listener::Listener;
-use tls::Presented;
+use tls::CurrentCertificate;
 
 pub use figures::{Documents, serve_metrics};
 pub use options::{Console, ServerOptions, StartError};
@@ -42,7 +42,7 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub async fn start(options: ServerOptions, state: State) -> Result<Running, StartError> {
-        let presented = Arc::new(Presented::new(Arc::clone(&options.certificate)));
+        let presented = Arc::new(CurrentCertificate::new(Arc::clone(&options.certificate)));
         let tls = tls::config(Arc::clone(&presented), &options.client_roots)?;
         let credential_tls = tls::credential_config(Arc::clone(&presented), &options.client_roots)?;
         let listener = bind(options.listen)?;
@@ -52,7 +52,7 @@ impl Server {
         let public_address = local_address(public.as_ref(), options.public)?;
         let credential_address = local_address(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(ServerContext {
-            places: ListenerSlots::new(&options),
+            connection_slots: ListenerSlots::new(&options),
             tasks: ServiceTasks::stopped_by(state.stopping().clone()),
             presented,
             tls: RwLock::new(tls),
@@ -92,9 +92,9 @@ fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Sta
 
 fn local_address(
     listener: Option<&TcpListener>,
-    asked: Option<SocketAddr>,
+    configured: Option<SocketAddr>,
 ) -> Result<Option<SocketAddr>, StartError> {
-    listener.zip(asked).map(|(listener, asked)| local(listener, asked)).transpose()
+    listener.zip(configured).map(|(listener, configured)| local(listener, configured)).transpose()
 }
 
 fn local(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
@@ -133,7 +133,7 @@ impl Running {
     /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.places.in_use()
+        self.shared.connection_slots.in_use()
     }
 
     /// Shuts down gracefully: accepts no more connections and waits for requests in progress. Returns false when some did not
@@ -153,7 +153,7 @@ impl fmt::Debug for Running {
 }
 
 fn spawn_accept_loop(shared: &Arc<ServerContext>, listener: TcpListener, kind: Listener, router: Router) {
-    let slots = shared.places.of(kind).slots.clone();
+    let slots = shared.connection_slots.of(kind).slots.clone();
     let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::EvictSilent);
     let service = Arc::new(ListenerService { shared: Arc::clone(shared), kind, router });
     shared.tasks.spawn(async move {
@@ -177,7 +177,7 @@ impl ConnectionHandler for ListenerService {
         let (address, silence) = (client.ip().to_canonical(), slot.silence());
         match self.kind {
             Listener::Tls | Listener::Credentials => {
-                connection::over_tls(shared, stream, (address, silence), router, self.kind).await;
+                connection::serve_tls(shared, stream, (address, silence), router, self.kind).await;
             }
             Listener::Public => {
                 connection::serve_plain_http(shared, stream, (address, silence), router).await

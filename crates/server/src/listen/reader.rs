@@ -51,16 +51,16 @@ mod tests {
 
     /// Simulates a client that reads `bytes` every `pause` seconds. Returns the seconds until the server disconnects it, at most 3,600.
     fn served(bytes: usize, pause: u64) -> u64 {
-        let (begin, mut patience) = (Instant::now(), ReaderTimeout::new(LIMIT));
+        let (begin, mut timeout) = (Instant::now(), ReaderTimeout::new(LIMIT));
         for second in 0..3_600 {
             let now = begin + Duration::from_secs(second);
-            if patience.is_over(now) {
+            if timeout.is_over(now) {
                 return second;
             }
             if second > 0 && second % pause == 0 {
-                patience.read(now, bytes);
+                timeout.read(now, bytes);
             }
-            patience.wait(now);
+            timeout.wait(now);
         }
         3_600
     }
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn idle_time_without_pending_data_does_not_count_as_stalled() {
-        let (begin, mut patience) = (Instant::now(), ReaderTimeout::new(LIMIT));
-        patience.read(begin + 20 * LIMIT, 0);
-        assert!(!patience.is_over(begin + 40 * LIMIT));
-        assert_eq!(patience.wait(begin + 40 * LIMIT), begin + 41 * LIMIT);
+        let (begin, mut timeout) = (Instant::now(), ReaderTimeout::new(LIMIT));
+        timeout.read(begin + 20 * LIMIT, 0);
+        assert!(!timeout.is_over(begin + 40 * LIMIT));
+        assert_eq!(timeout.wait(begin + 40 * LIMIT), begin + 41 * LIMIT);
     }
 }

@@ -15,18 +15,18 @@ use super::reader::ReaderTimeout;
 /// A stream that fails with [`io::ErrorKind::TimedOut`] when the peer reads nothing, or too slowly.
 pub(super) struct WriteTimeoutStream<I> {
     inner: I,
-    patience: ReaderTimeout,
+    reader_timeout: ReaderTimeout,
     /// Timer that runs while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<I> WriteTimeoutStream<I> {
     pub(super) fn new(inner: I, limit: Duration) -> Self {
-        Self { inner, patience: ReaderTimeout::new(limit), timer: None }
+        Self { inner, reader_timeout: ReaderTimeout::new(limit), timer: None }
     }
 
     /// Tracks the result of a write; `bytes` returns the number of bytes written.
-    fn watched<T>(
+    fn track_write<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -35,11 +35,11 @@ impl<I> WriteTimeoutStream<I> {
         if let Poll::Ready(done) = &written {
             // The clock is read only after a write that was pending.
             if self.timer.take().is_some() {
-                self.patience.read(Instant::now(), done.as_ref().map_or(0, bytes));
+                self.reader_timeout.read(Instant::now(), done.as_ref().map_or(0, bytes));
             }
             return written;
         }
-        let until = self.patience.wait(Instant::now());
+        let until = self.reader_timeout.wait(Instant::now());
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(
@@ -66,7 +66,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<I> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.watched(context, written, |count| *count)
+        self.track_write(context, written, |count| *count)
     }
 
     fn poll_write_vectored(
@@ -75,7 +75,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<I> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, bytes);
-        self.watched(context, written, |count| *count)
+        self.track_write(context, written, |count| *count)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -84,12 +84,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
-        self.watched(context, flushed, |()| 0)
+        self.track_write(context, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = Pin::new(&mut self.inner).poll_shutdown(context);
-        self.watched(context, closed, |()| 0)
+        self.track_write(context, closed, |()| 0)
     }
 }
 

@@ -54,9 +54,9 @@ pub fn server_certificate(chain: &[Vec<u8>], key: &PrivateKey) -> Result<Arc<Cer
 }
 
 /// The current server certificate.
-pub(super) struct Presented(RwLock<Arc<CertifiedKey>>);
+pub(super) struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl Presented {
+impl CurrentCertificate {
     pub(super) fn new(certificate: Arc<CertifiedKey>) -> Self {
         Self(RwLock::new(certificate))
     }
@@ -66,13 +66,13 @@ impl Presented {
     }
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for CurrentCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Presented")
     }
 }
 
-impl ResolvesServerCert for Presented {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read()))
     }
@@ -80,14 +80,17 @@ impl ResolvesServerCert for Presented {
 
 /// Returns the TLS settings: TLS 1.2 and 1.3, HTTP/2 preferred. Client certificates are optional and must chain to one of `roots`
 /// (DER); an invalid one fails the handshake.
-pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
+pub(super) fn config(
+    presented: Arc<CurrentCertificate>,
+    roots: &[Vec<u8>],
+) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
     assemble(presented, verifier.map(|known| Arc::new(AnyPurposeVerifier(known)) as Arc<_>))
 }
 
 /// Like [`config`], with the alert that CredHub clients expect for an expired certificate.
 pub(super) fn credential_config(
-    presented: Arc<Presented>,
+    presented: Arc<CurrentCertificate>,
     roots: &[Vec<u8>],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
@@ -95,7 +98,7 @@ pub(super) fn credential_config(
 }
 
 fn assemble(
-    presented: Arc<Presented>,
+    presented: Arc<CurrentCertificate>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -110,13 +113,13 @@ fn assemble(
 }
 
 /// A verifier of client certificates, and its trust anchors.
-struct Known {
+struct ClientVerifier {
     clients: Arc<dyn ClientCertVerifier>,
     roots: Arc<RootCertStore>,
 }
 
 /// Creates a verifier; `None` without roots.
-fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
+fn verifier(roots: &[Vec<u8>]) -> Result<Option<ClientVerifier>, TlsError> {
     if roots.is_empty() {
         return Ok(None);
     }
@@ -127,12 +130,12 @@ fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let roots = Arc::new(store);
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
-    Ok(Some(Known { clients: verifier.allow_unauthenticated().build()?, roots }))
+    Ok(Some(ClientVerifier { clients: verifier.allow_unauthenticated().build()?, roots }))
 }
 
 /// A verifier that also accepts client certificates that are valid only for TLS servers, because EST clients renew with them.
 /// [`authority::ClientCertificates`] derives the identity and requires clientAuth.
-struct AnyPurposeVerifier(Known);
+struct AnyPurposeVerifier(ClientVerifier);
 
 impl fmt::Debug for AnyPurposeVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -147,10 +147,10 @@ async fn create_key(
         expires_at_us: body.expires_at.as_deref().map(time::parsed).transpose()?,
     };
     let made = acme.create_external_key(new, caller.actor()).await?;
-    let place = HeaderValue::from_str(&format!("/api/v1/acme/external-keys/{}", made.id))
+    let location = HeaderValue::from_str(&format!("/api/v1/acme/external-keys/{}", made.id))
         .map_err(Problem::internal)?;
     let body = CreatedExternalKey { id: made.id, kid: made.kid, hmac_key: made.secret.to_string() };
-    let mut response = (StatusCode::CREATED, [(LOCATION, place)], Json(body)).into_response();
+    let mut response = (StatusCode::CREATED, [(LOCATION, location)], Json(body)).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
 }

@@ -58,7 +58,7 @@ async fn create(
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(&access, &caller, &new.grants).await?,
+        grants: admin::checked_grants(&access, &caller, &new.grants).await?,
         enabled: true,
         expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };

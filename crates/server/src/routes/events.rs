@@ -9,11 +9,11 @@ use futures_util::{Stream, StreamExt, stream};
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
-use store::OutboxPlace;
+use store::OutboxPosition;
 use utoipa::IntoParams;
 
 use crate::access::{CACHE_LIFETIME, Caller, Permission};
-use crate::events::{Followed, Follower};
+use crate::events::{FeedItem, Follower};
 use crate::extract::Query;
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
@@ -50,7 +50,7 @@ async fn follow(
     let follower = state.events().follow(state.store().clone(), since).await?;
     let stopping = state.stopping().clone();
     let ended = wait_until_access_lost(state, caller.session().map(|session| session.hash), parts);
-    let events = sent(follower, params.kind).take_until(stopping.cancelled_owned()).take_until(ended);
+    let events = event_stream(follower, params.kind).take_until(stopping.cancelled_owned()).take_until(ended);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -75,11 +75,14 @@ async fn wait_until_access_lost(state: State, session: Option<[u8; 32]>, parts: 
     }
 }
 
-fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+fn event_stream(
+    follower: Follower,
+    kind: Option<String>,
+) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     stream::unfold((follower, kind), |(mut follower, kind)| async move {
         loop {
             let event = match follower.next().await? {
-                Followed::Event(event) => {
+                FeedItem::Event(event) => {
                     if kind.as_ref().is_some_and(|kind| !event.kind.starts_with(kind.as_str())) {
                         continue;
                     }
@@ -88,7 +91,7 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
                         .event(event.kind.replace(['\r', '\n'], " "))
                         .data(event.data.as_str())
                 }
-                Followed::Lagged(missed) => {
+                FeedItem::Lagged(missed) => {
                     Event::default().event(LAGGED).data(json!(Lagged { missed }).to_string())
                 }
             };
@@ -97,17 +100,17 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
     })
 }
 
-fn place(id: &str) -> Result<OutboxPlace, Problem> {
+fn place(id: &str) -> Result<OutboxPosition, Problem> {
     place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is not the ID of an event"))
 }
 
 /// Formats an outbox position as an event ID.
-pub(super) fn id_of(place: OutboxPlace) -> String {
+pub(super) fn id_of(place: OutboxPosition) -> String {
     format!("{}-{}", place.transaction, place.id)
 }
 
 /// Parses an event ID as an outbox position.
-pub(super) fn place_of(id: &str) -> Option<OutboxPlace> {
+pub(super) fn place_of(id: &str) -> Option<OutboxPosition> {
     let (transaction, id) = id.split_once('-')?;
-    Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
+    Some(OutboxPosition { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
 }

@@ -40,7 +40,7 @@ async fn readyz(
     With(store): With<Store>,
     With(authority): With<Option<Authority>>,
 ) -> Result<Json<Health>, Problem> {
-    store.outbox_place("readiness").await?;
+    store.outbox_position("readiness").await?;
     match store.check_space().await {
         Err(error @ StoreError::Full { .. }) => {
             return Err(Problem::disk_full(StatusCode::SERVICE_UNAVAILABLE, &error));

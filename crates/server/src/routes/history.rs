@@ -1,7 +1,7 @@
 //! Performance of the scanner, compared with the last seven days.
 
 use api::history::{FiguresView, SeriesView};
-use inventory::history::{Figures, History, SeriesStatus};
+use inventory::history::{History, SeriesStatus, SketchSummary};
 
 use crate::access::Permission;
 use crate::extract::Json;
@@ -15,8 +15,8 @@ pub(crate) fn routes() -> Api {
     Api::area("history").route(Permission::InventoryRead, routes!(list))
 }
 
-fn figures_view(figures: Figures) -> FiguresView {
-    let Figures { count, mean, p50, p95, p99 } = figures;
+fn figures_view(figures: SketchSummary) -> FiguresView {
+    let SketchSummary { count, mean, p50, p95, p99 } = figures;
     let [mean, p50, p95, p99] = [mean, p50, p95, p99].map(rounded);
     FiguresView { count, mean, p50, p95, p99 }
 }

@@ -145,10 +145,10 @@ async fn claim(
         options: options_of(body.auto_renew, body.renewal.as_ref(), body.notes)?,
     };
     let created = lifecycle.claim(claim, caller.actor()).await?;
-    let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
-    let place = place.map_err(Problem::internal)?;
+    let location = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
+    let location = location.map_err(Problem::internal)?;
     let view = ClaimedView { id: created.certificate, name: created.name };
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Json(view)).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response())
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, Problem> {

@@ -68,7 +68,7 @@ fn issuer_view(issuer: Configured) -> IssuerView {
 impl From<ManageError> for Problem {
     fn from(error: ManageError) -> Self {
         match error {
-            ManageError::BadName | ManageError::BadConfig(_) | ManageError::Rebound(_) => {
+            ManageError::BadName | ManageError::BadConfig(_) | ManageError::MissingSecrets(_) => {
                 Self::unprocessable(error)
             }
             ManageError::NameTaken => Self::conflict(error),
@@ -113,10 +113,10 @@ async fn create(
     }
     let made = issuers.find_named(&name).await?;
     let made = made.ok_or_else(|| Problem::not_found(format_args!("issuer {name}")))?;
-    let place =
+    let location =
         HeaderValue::from_str(&format!("/api/v1/issuers/{}", made.row.id)).map_err(Problem::internal)?;
     let revision = made.row.revision;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(revision, issuer_view(made))).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Revision(revision, issuer_view(made))).into_response())
 }
 
 /// Shows an issuer.

@@ -18,7 +18,7 @@ use crate::routing::{Api, routes};
 use crate::state::{Component, State};
 
 /// Maximum time that a request waits for the end of a rotation. Clients and proxies time out after a minute or two.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const ROTATION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// `Retry-After` in seconds while the rotation is in progress.
 const RETRY_SECONDS: u64 = 10;
 
@@ -74,7 +74,7 @@ async fn rotate(
     state: State,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    let joined = state.rotating().join(&keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
+    let joined = state.rotating().join(&keystore, caller.actor(), state.stopping(), ROTATION_WAIT_MAX);
     match joined.await {
         Progress::Ended(Ok(done)) => Ok(Json(rotated_view(done)).into_response()),
         Progress::Ended(Err(error)) => Err(rotation_failed_problem(&error)),
@@ -82,7 +82,7 @@ async fn rotate(
             let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };
             Ok((StatusCode::ACCEPTED, Json(view)).into_response())
         }
-        Progress::Cut => Err(Problem::unavailable(
+        Progress::Interrupted => Err(Problem::unavailable(
             "the rotation was interrupted: values re-wrapped so far stay re-wrapped; start the rotation again for the rest",
             RETRY_SECONDS,
         )),

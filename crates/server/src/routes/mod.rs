@@ -155,8 +155,8 @@ pub(crate) fn console_credential_router(context: &Context) -> Router {
 
 /// Returns the operations of the credential store's listener.
 pub(crate) fn credential_operations() -> Vec<NonApiOperation> {
-    let mut all = credhub::face().operations("");
-    all.extend(vault::face().operations("/v1"));
+    let mut all = credhub::operation_table().operations("");
+    all.extend(vault::operation_table().operations("/v1"));
     all
 }
 

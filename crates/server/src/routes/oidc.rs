@@ -58,9 +58,9 @@ async fn login(
 ) -> Result<Response, Problem> {
     let oidc = configured(oidc.as_ref())?;
     let login = Login::begin(params.return_to.as_deref(), params.confirm, clock.now_us())?;
-    let place = login.redirect(oidc).await?;
+    let location = login.redirect(oidc).await?;
     let kept = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
-    see_other(&place, [kept])
+    see_other(&location, [kept])
 }
 
 /// Processes the issuer's response and starts a session.
@@ -74,12 +74,12 @@ async fn callback(
     parts: Parts,
 ) -> Result<Response, Problem> {
     let outcome = finish(oidc.as_ref(), &access, &answer, &parts).await;
-    let over = set_cookie(LOGIN_COOKIE, "", Some(0))?;
+    let cleared = set_cookie(LOGIN_COOKIE, "", Some(0))?;
     match outcome {
-        Ok((cookie, place)) => see_other(&place, [over, cookie]),
+        Ok((cookie, location)) => see_other(&location, [cleared, cookie]),
         Err(problem) => {
             metrics.refused("login");
-            Ok(([(SET_COOKIE, over)], problem).into_response())
+            Ok(([(SET_COOKIE, cleared)], problem).into_response())
         }
     }
 }
@@ -135,8 +135,8 @@ async fn logout(
         Some(oidc) => oidc.end_session_url().await,
         None => None,
     };
-    let over = set_cookie(SESSION_COOKIE, "", Some(0))?;
-    Ok(([(SET_COOKIE, over)], Json(LoggedOut { end_session_url })).into_response())
+    let cleared = set_cookie(SESSION_COOKIE, "", Some(0))?;
+    Ok(([(SET_COOKIE, cleared)], Json(LoggedOut { end_session_url })).into_response())
 }
 
 fn configured(oidc: Option<&Oidc>) -> Result<&Oidc, Problem> {
@@ -146,9 +146,9 @@ fn configured(oidc: Option<&Oidc>) -> Result<&Oidc, Problem> {
     })
 }
 
-fn see_other<const N: usize>(place: &str, cookies: [HeaderValue; N]) -> Result<Response, Problem> {
+fn see_other<const N: usize>(location: &str, cookies: [HeaderValue; N]) -> Result<Response, Problem> {
     let mut response = StatusCode::SEE_OTHER.into_response();
-    response.headers_mut().insert(LOCATION, HeaderValue::from_str(place).map_err(Problem::internal)?);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_str(location).map_err(Problem::internal)?);
     for cookie in cookies {
         response.headers_mut().append(SET_COOKIE, cookie);
     }

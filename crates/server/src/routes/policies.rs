@@ -73,9 +73,10 @@ async fn create(
         return Ok(written.map(|()| StatusCode::CREATED).into_response());
     }
     let made = lifecycle.policy(&body.name).await?;
-    let place = format!("/api/v1/policies/{}", api::path::segment(&made.name));
-    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, policy_view(made))).into_response())
+    let location = format!("/api/v1/policies/{}", api::path::segment(&made.name));
+    let location = HeaderValue::from_str(&location).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Revision(made.revision, policy_view(made)))
+        .into_response())
 }
 
 /// Shows a policy.

@@ -91,8 +91,8 @@ async fn create(
         return Ok(written.map(|()| StatusCode::CREATED).into_response());
     }
     let made = authority.profile_record(&name).await?;
-    let place = HeaderValue::from_str(&format!("/api/v1/profiles/{name}")).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, shown(made))).into_response())
+    let location = HeaderValue::from_str(&format!("/api/v1/profiles/{name}")).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Revision(made.revision, shown(made))).into_response())
 }
 
 /// Shows a profile.

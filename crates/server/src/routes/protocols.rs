@@ -66,7 +66,9 @@ fn scep_routes() -> Router<State> {
 
 async fn acme(With(acme): With<Option<Acme>>, request: Request) -> Response {
     match acme {
-        Some(acme) => whole(request, |request, peer| async move { acme.handle(request, &peer).await }).await,
+        Some(acme) => {
+            handle_buffered(request, |request, peer| async move { acme.handle(request, &peer).await }).await
+        }
         None => absent(),
     }
 }
@@ -79,14 +81,18 @@ async fn est(With(est): With<Option<Est>>, request: Request) -> Response {
         return problem.into_response();
     }
     match est {
-        Some(est) => whole(request, |request, peer| async move { est.handle(request, &peer).await }).await,
+        Some(est) => {
+            handle_buffered(request, |request, peer| async move { est.handle(request, &peer).await }).await
+        }
         None => absent(),
     }
 }
 
 async fn scep(With(scep): With<Option<Scep>>, request: Request) -> Response {
     match scep {
-        Some(scep) => whole(request, |request, peer| async move { scep.handle(request, &peer).await }).await,
+        Some(scep) => {
+            handle_buffered(request, |request, peer| async move { scep.handle(request, &peer).await }).await
+        }
         None => absent(),
     }
 }
@@ -94,7 +100,8 @@ async fn scep(With(scep): With<Option<Scep>>, request: Request) -> Response {
 async fn published(With(publications): With<Option<Publications>>, request: Request) -> Response {
     match publications {
         Some(publications) => {
-            whole(request, |request, peer| async move { publications.handle(request, &peer).await }).await
+            handle_buffered(request, |request, peer| async move { publications.handle(request, &peer).await })
+                .await
         }
         None => absent(),
     }
@@ -105,7 +112,7 @@ fn absent() -> Response {
 }
 
 /// Reads the complete request body, within its limit, and passes the request to the component of the protocol.
-async fn whole<F: Future<Output = http::Response<Bytes>>>(
+async fn handle_buffered<F: Future<Output = http::Response<Bytes>>>(
     request: Request,
     handle: impl FnOnce(http::Request<Bytes>, Peer) -> F,
 ) -> Response {

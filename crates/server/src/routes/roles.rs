@@ -89,12 +89,12 @@ async fn put(
     reject_built_in(&name)?;
     let named = new.permissions.iter().map(|name| name.parse());
     let held = named.collect::<Result<Vec<Permission>, _>>().map_err(Problem::unprocessable)?;
-    within_own(&caller, Permissions::of(&held))?;
+    check_permissions_within_caller(&caller, Permissions::of(&held))?;
     let before = find(&store, &name).await?;
     match &before {
         Some(role) => {
             if_match.check(role.revision)?;
-            within_own(&caller, held_by(role))?;
+            check_permissions_within_caller(&caller, held_by(role))?;
         }
         None => {
             if_match.check_absent()?;
@@ -139,7 +139,7 @@ async fn delete(
     reject_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
-    within_own(&caller, held_by(&role))?;
+    check_permissions_within_caller(&caller, held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
     let written = gates.write(&caller, CheckedChange { change, details: json!({}) }.into()).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
@@ -163,7 +163,7 @@ fn held_by(role: &Role) -> Permissions {
 }
 
 /// Checks that the caller holds all permissions of a role in all scopes, because a role can be granted in any scope.
-fn within_own(caller: &Caller, permissions: Permissions) -> Result<(), Problem> {
+fn check_permissions_within_caller(caller: &Caller, permissions: Permissions) -> Result<(), Problem> {
     if caller.covers(&Granted { permissions, scope: Scope::Any }) {
         return Ok(());
     }

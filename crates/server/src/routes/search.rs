@@ -44,7 +44,7 @@ const CHECKED_MAX: usize = 500;
 const SERIAL_DIGITS: usize = 32;
 /// Number of issued certificates that are read for each hit. Most certificates that are read may belong to managed certificates,
 /// which are not shown here.
-const ISSUED_LOOKED: usize = 10;
+const EXAMINED_PER_HIT: usize = 10;
 
 pub(crate) fn routes() -> Api {
     Api::area("search").route(Access::known(), routes!(search))
@@ -193,7 +193,7 @@ async fn search(
     let (store, components) = (state.store(), state.components());
     let mut hits = SearchHits::of(&query)?;
     if let Some(lifecycle) = &components.certificates {
-        if caller.holds(Permission::CertificateRead) {
+        if caller.has_permission(Permission::CertificateRead) {
             managed(&mut hits, lifecycle, &caller).await?;
         }
         if caller.has_permission_everywhere(Permission::PeopleRead) {
@@ -201,7 +201,7 @@ async fn search(
         }
     }
     if let Some(issuance) = &components.issuance {
-        if caller.holds(Permission::CertificateRead) {
+        if caller.has_permission(Permission::CertificateRead) {
             issued(&mut hits, store, &caller).await?;
         }
         if caller.has_permission_everywhere(Permission::CaRead) {
@@ -296,7 +296,7 @@ async fn issued(hits: &mut SearchHits, store: &Store, caller: &Caller) -> Result
     steps.push((
         IssuedSearch::Name(hits.low.clone()),
         "name",
-        most.saturating_mul(ISSUED_LOOKED).min(CHECKED_MAX),
+        most.saturating_mul(EXAMINED_PER_HIT).min(CHECKED_MAX),
     ));
     for (step, matched, most) in steps {
         let found = Issued::of(store).search(&step, most).await?;
@@ -408,20 +408,20 @@ async fn endpoints_of_certificate(hits: &mut SearchHits, store: &Store) -> Resul
 }
 
 fn add_endpoint(hits: &mut SearchHits, how: MatchKind, matched: &str, endpoint: &FoundEndpoint) {
-    let place = format!("{}:{}", endpoint.host, endpoint.port);
+    let host_port = format!("{}:{}", endpoint.host, endpoint.port);
     let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
     let seen = endpoint.leaf_not_after_us != i64::MAX;
     let view = HitView {
         status: Some(endpoint.outcome.to_string()),
         not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
-        ..hit(&place, &place, matched, href)
+        ..hit(&host_port, &host_port, matched, href)
     };
     hits.add(how, Kind::Endpoint, view);
 }
 
 async fn add_credential_hits(hits: &mut SearchHits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
     let path = format!("/{}", hits.low.trim_start_matches('/'));
-    let found = hub.credentials().beginning(&requester(hub, caller), &path, hits.limit + 1).await;
+    let found = hub.credentials().names_with_prefix(&requester(hub, caller), &path, hits.limit + 1).await;
     for credential in found.map_err(Problem::internal)? {
         let href = format!("/api/v1/data?name={}", segment(&credential.name));
         let how = MatchKind::of(&credential.name.to_lowercase(), &path);

@@ -119,8 +119,8 @@ async fn counts(
     for team in of {
         let bounds = (range.from_us, range.to_us);
         for point in SeriesTable::of(store).range(range.step, series, bounds, team).await? {
-            let place = usize::try_from((point.from_us - range.from_us) / range.step.length_us());
-            if let Some(count) = place.ok().and_then(|place| counts.get_mut(place)) {
+            let index = usize::try_from((point.from_us - range.from_us) / range.step.length_us());
+            if let Some(count) = index.ok().and_then(|index| counts.get_mut(index)) {
                 *count += point.count;
             }
         }

@@ -372,9 +372,9 @@ async fn confirm_by_password(
         return Err(link::refused());
     }
     let session = caller.session().map(|session| session.hash);
-    let asked = second_factor(state.access(), parts, &user, CeremonyPurpose::Confirm, session).await?;
-    if asked.is_some() {
-        return Ok(asked);
+    let ceremony = second_factor(state.access(), parts, &user, CeremonyPurpose::Confirm, session).await?;
+    if ceremony.is_some() {
+        return Ok(ceremony);
     }
     let now = state.clock().now_us();
     let confirmed = session::confirm(state.access(), caller, Proof::Password, now).await?;

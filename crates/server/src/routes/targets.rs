@@ -71,10 +71,10 @@ async fn create(
     Json(new): Json<DeployTarget>,
 ) -> Result<Response, Problem> {
     let view = agents.create_target(new_target(new)?, caller.actor()).await?;
-    let place = format!("/api/v1/targets/{}", view.row.id);
-    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
+    let location = format!("/api/v1/targets/{}", view.row.id);
+    let location = HeaderValue::from_str(&location).map_err(Problem::internal)?;
     let revision = Revision(view.row.revision, deploy_target_view(view));
-    Ok((StatusCode::CREATED, [(LOCATION, place)], revision).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, location)], revision).into_response())
 }
 
 /// Shows a target.
@@ -129,15 +129,15 @@ async fn delete(
 fn deployment_view(row: DeploymentRow) -> DeploymentView {
     let hex = |hash: [u8; 32]| Fingerprint::from_bytes(hash).to_string();
     DeploymentView {
-        certificate: row.asked.certificate,
-        target: row.asked.target,
-        agent: row.asked.agent,
-        fingerprint: hex(row.asked.fingerprint),
+        certificate: row.requested.certificate,
+        target: row.requested.target,
+        agent: row.requested.agent,
+        fingerprint: hex(row.requested.fingerprint),
         state: row.state.name().to_owned(),
         attempts: row.attempts,
         error: row.error,
         served: row.served.map(hex),
-        created_at: time::shown(row.asked.created_at_us),
+        created_at: time::shown(row.requested.created_at_us),
         updated_at: time::shown(row.updated_at_us),
     }
 }

@@ -57,7 +57,7 @@ async fn create(
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: None,
-        grants: admin::giving(&access, &caller, &new.grants).await?,
+        grants: admin::checked_grants(&access, &caller, &new.grants).await?,
         enabled: true,
         expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };
@@ -106,7 +106,7 @@ async fn rotate(
 ) -> Result<Response, Problem> {
     let before = admin::find(&access, KIND, id).await?;
     if_match.check(before.revision)?;
-    admin::within_own(&access, &caller, &grants_of(&before)?).await?;
+    admin::check_grants_within_caller(&access, &caller, &grants_of(&before)?).await?;
     let token = new_token()?;
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });

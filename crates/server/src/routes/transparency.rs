@@ -102,24 +102,25 @@ fn ct_search_view(row: CtSearchRow, now_us: i64) -> CtSearchView {
 }
 
 fn ct_log_view(row: CtLogRow) -> CtLogView {
-    let place: Option<LogPosition> = serde_json::from_str(&row.place).ok();
+    let position: Option<LogPosition> = serde_json::from_str(&row.position).ok();
     let alarm: Option<Alarm> = row.alarm.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let state = match (&row.alarm, row.failing_since_us, &place) {
+    let state = match (&row.alarm, row.failing_since_us, &position) {
         (Some(_), _, _) => "inconsistent",
         (None, Some(_), _) => "failing",
         (None, None, None) => "new",
         (None, None, Some(_)) => "followed",
     };
-    let signed = place.as_ref().and_then(|place| i64::try_from(place.timestamp_ms).ok()?.checked_mul(1_000));
+    let signed =
+        position.as_ref().and_then(|position| i64::try_from(position.timestamp_ms).ok()?.checked_mul(1_000));
     CtLogView {
         id: Fingerprint::from_bytes(row.log_id).to_string(),
         name: row.name,
         state: state.to_owned(),
-        tree_size: place.as_ref().map(|place| place.size),
-        next_entry: place.as_ref().map(|place| place.next),
+        tree_size: position.as_ref().map(|position| position.size),
+        next_entry: position.as_ref().map(|position| position.next),
         behind: row.behind,
         behind_since: maybe_shown(row.behind_since_us),
-        root: place.as_ref().map(|place| Fingerprint::from_bytes(place.root).to_string()),
+        root: position.as_ref().map(|position| Fingerprint::from_bytes(position.root).to_string()),
         checkpoint_at: maybe_shown(signed),
         stepped_at: maybe_shown((row.stepped_at_us > 0).then_some(row.stepped_at_us)),
         failing_since: maybe_shown(row.failing_since_us),
@@ -195,10 +196,10 @@ async fn watch(
     Json(body): Json<CtDomainBody>,
 ) -> Result<Response, Problem> {
     let row = monitor.watch(&new_domain(body), caller.actor()).await?;
-    let place =
+    let position =
         HeaderValue::from_str(&format!("/api/v1/ct/domains/{}", row.name)).map_err(Problem::internal)?;
     let answer = Revision(row.revision, ct_domain_view(row));
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, position)], answer).into_response())
 }
 
 /// Shows a watched domain, with its position in each search service.

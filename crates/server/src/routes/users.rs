@@ -67,7 +67,7 @@ async fn create(
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: new.email,
-        grants: admin::giving(&access, &caller, &new.grants).await?,
+        grants: admin::checked_grants(&access, &caller, &new.grants).await?,
         enabled: true,
         expires_at_us: None,
     };

@@ -157,8 +157,9 @@ async fn create(
     Json(body): Json<WatchBody>,
 ) -> Result<Response, Problem> {
     let row = watches.create(&new_watch(body), caller.actor()).await?;
-    let place = HeaderValue::from_str(&format!("/api/v1/watches/{}", row.id)).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&watches, &clock, row).await?).into_response())
+    let location =
+        HeaderValue::from_str(&format!("/api/v1/watches/{}", row.id)).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, location)], answer(&watches, &clock, row).await?).into_response())
 }
 
 /// Shows a watch, by its ID or name.

@@ -66,9 +66,9 @@ macro_rules! by_method {
 by_method!(get: GET, post: POST, put: PUT, patch: PATCH, delete: DELETE);
 
 /// The operations of a listener, by path.
-pub(crate) struct Face<S>(Vec<(String, PathOperations<S>)>);
+pub(crate) struct OperationTable<S>(Vec<(String, PathOperations<S>)>);
 
-impl<S: Clone + Send + Sync + 'static> Face<S> {
+impl<S: Clone + Send + Sync + 'static> OperationTable<S> {
     /// Creates a set without operations.
     pub(crate) fn new() -> Self {
         Self(Vec::new())

@@ -17,7 +17,7 @@ use crate::access::{self, Caller, Permission};
 use crate::conditional::ReadConditions;
 use crate::extract::BODY_MAX;
 use crate::idempotency::{self, Replayed};
-use crate::limit::{Face, RemainingQuota};
+use crate::limit::{ProtocolGroup, RemainingQuota};
 use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
@@ -41,12 +41,12 @@ struct AuthorizedCaller {
     /// Permit of the concurrent request, held until the response head is complete. `None` for a stream, and for a route without
     /// authentication.
     under_way: Option<KeyedPermit<Uuid>>,
-    left: Option<RemainingQuota>,
+    quota: Option<RemainingQuota>,
     conditions: Option<ReadConditions>,
 }
 
 /// Passes a request to its handler, or responds with an error.
-pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(crate) async fn enforce(With(guard): With<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let admitted = match guard.admit(&parts).await.and_then(|admitted| guard.check_query(&parts, admitted)) {
         Ok(admitted) => admitted,
@@ -69,8 +69,8 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
         response = conditions.answer(response).await;
     }
     drop(admitted.under_way);
-    if let Some(left) = admitted.left {
-        left.tell(response.headers_mut());
+    if let Some(quota) = admitted.quota {
+        quota.write_headers(response.headers_mut());
     }
     response
 }
@@ -79,13 +79,13 @@ impl Guard {
     async fn admit(&self, parts: &Parts) -> Result<AuthorizedCaller, Problem> {
         let limits = self.state.limits();
         let address = address(parts);
-        limits.address(Face::Api, address)?;
+        limits.address(ProtocolGroup::Api, address)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let conditions = (reads && !self.access.streams).then(|| ReadConditions::of(parts)).transpose()?;
         let permission = match self.access.need {
             Need::Nothing => {
                 access::check_site(&parts.method, &parts.uri, &parts.headers)?;
-                return Ok(AuthorizedCaller { caller: None, under_way: None, left: None, conditions });
+                return Ok(AuthorizedCaller { caller: None, under_way: None, quota: None, conditions });
             }
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
@@ -100,7 +100,7 @@ impl Guard {
                 return Err(problem);
             }
         };
-        let left = limits.caller(&caller)?;
+        let quota = limits.caller(&caller)?;
         limits.teams(&caller)?;
         // A stream runs for hours and is limited by its connection instead.
         let under_way = if self.access.streams { None } else { Some(limits.begin(&caller)?) };
@@ -110,7 +110,7 @@ impl Guard {
         if self.access.needs_recent_proof(&parts.method) {
             caller.require_recent_proof(self.state.clock().now_us())?;
         }
-        Ok(AuthorizedCaller { caller: Some(caller), under_way, left, conditions })
+        Ok(AuthorizedCaller { caller: Some(caller), under_way, quota, conditions })
     }
 
     fn check_query(&self, parts: &Parts, admitted: AuthorizedCaller) -> Result<AuthorizedCaller, Problem> {
@@ -128,7 +128,7 @@ impl Guard {
             match caller {
                 Some(caller) => {
                     let body_max = self.access.body_max.unwrap_or(BODY_MAX);
-                    idempotency::once(&self.state, caller, request, body_max, next).await
+                    idempotency::run_idempotent(&self.state, caller, request, body_max, next).await
                 }
                 None => next.run(request).await,
             }
@@ -141,7 +141,7 @@ impl Guard {
 
     fn permitted(&self, caller: &Caller, permission: Permission) -> Result<(), Problem> {
         let held = if self.access.scoped {
-            caller.holds(permission)
+            caller.has_permission(permission)
         } else {
             caller.has_permission_everywhere(permission)
         };

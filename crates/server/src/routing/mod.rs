@@ -25,7 +25,7 @@ use query::QueryParameters;
 
 pub(crate) use endpoint::{described, endpoint, routes};
 pub use face::NonApiOperation;
-pub(crate) use face::{Face, PathOperations};
+pub(crate) use face::{OperationTable, PathOperations};
 pub use need::{Access, Need, NonApiAccess};
 
 /// A registered route of the API, with its requirements on the caller.
@@ -101,7 +101,7 @@ impl Api {
                     Some(bytes) => methods.layer(DefaultBodyLimit::max(bytes)),
                     None => methods,
                 };
-                methods.route_layer(from_fn_with_state(guard, guard::guarded))
+                methods.route_layer(from_fn_with_state(guard, guard::enforce))
             });
             router = router.routes(routes);
         }

@@ -511,8 +511,8 @@ async fn client_starts_while_the_store_is_down_and_serves_cached_values() {
     for _ in 0..500 {
         assert_eq!(value(&client, "/a").await.unwrap(), "one");
     }
-    let asked = client.stats().requests - before.requests;
-    assert!(asked < 100, "{asked} requests for 500 questions");
+    let request_count = client.stats().requests - before.requests;
+    assert!(request_count < 100, "{request_count} requests for 500 questions");
     place.set("/a", "two").await;
     place.start().await;
     until_value(&client, "/a", "two").await;

@@ -95,7 +95,7 @@ struct Behaviour {
     /// A JWT header that replaces the default one.
     header: Option<Value>,
     /// The parameters of each authorization request, by code.
-    asked: BTreeMap<String, BTreeMap<String, String>>,
+    authorization_request: BTreeMap<String, BTreeMap<String, String>>,
     key_sets_given: u32,
 }
 
@@ -118,7 +118,7 @@ impl Issuer {
                 kid: "one".to_owned(),
                 claims: json!({}),
                 header: None,
-                asked: BTreeMap::new(),
+                authorization_request: BTreeMap::new(),
                 key_sets_given: 0,
             }),
         });
@@ -133,14 +133,14 @@ impl Issuer {
 
     /// Simulates the consent of the user. Returns the URL that the browser is redirected to.
     fn consent(&self, redirect: &Url) -> Url {
-        let asked: BTreeMap<String, String> =
+        let authorization_request: BTreeMap<String, String> =
             redirect.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
         let code = uuid::Uuid::new_v4().to_string();
-        let state = asked["state"].clone();
-        let mut back = Url::parse(&asked["redirect_uri"]).unwrap();
+        let state = authorization_request["state"].clone();
+        let mut back = Url::parse(&authorization_request["redirect_uri"]).unwrap();
         back.query_pairs_mut().append_pair("code", &code).append_pair("state", &state);
         back.query_pairs_mut().append_pair("iss", &self.url());
-        self.behaviour.lock().asked.insert(code, asked);
+        self.behaviour.lock().authorization_request.insert(code, authorization_request);
         back
     }
 
@@ -191,19 +191,23 @@ async fn token(
     Form(form): Form<BTreeMap<String, String>>,
 ) -> Response {
     // A code can be used once, by the same client, with the matching PKCE verifier.
-    let Some(asked) = issuer.behaviour.lock().asked.remove(&form["code"]) else {
+    let Some(authorization_request) = issuer.behaviour.lock().authorization_request.remove(&form["code"])
+    else {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))).into_response();
     };
     let basic = headers["authorization"].to_str().unwrap().strip_prefix("Basic ").unwrap();
     let basic = String::from_utf8(STANDARD.decode(basic).unwrap()).unwrap();
     assert_eq!(basic, "bulla:s3cret+with+spaces+%26+more");
-    assert_eq!(asked["code_challenge_method"], "S256");
-    assert_eq!(asked["code_challenge"], B64.encode(digest(&SHA256, form["code_verifier"].as_bytes())));
+    assert_eq!(authorization_request["code_challenge_method"], "S256");
+    assert_eq!(
+        authorization_request["code_challenge"],
+        B64.encode(digest(&SHA256, form["code_verifier"].as_bytes()))
+    );
     assert_eq!(
         (&form["redirect_uri"], form["grant_type"].as_str()),
-        (&asked["redirect_uri"], "authorization_code")
+        (&authorization_request["redirect_uri"], "authorization_code")
     );
-    let id_token = issuer.id_token(&asked["nonce"]);
+    let id_token = issuer.id_token(&authorization_request["nonce"]);
     Json(json!({ "access_token": "x", "token_type": "Bearer", "id_token": id_token })).into_response()
 }
 
@@ -643,8 +647,11 @@ async fn oidc_login_confirms_the_session_only_after_reauthentication() {
     let before = browser.line();
     let redirect = scene.ask(&mut browser, Method::GET, confirm, None).await.expect(303);
     let redirect = Url::parse(redirect.header("location")).unwrap();
-    let asked: BTreeMap<_, _> = redirect.query_pairs().into_owned().collect();
-    assert_eq!((asked["prompt"].as_str(), asked["max_age"].as_str()), ("login", "0"));
+    let authorization_request: BTreeMap<_, _> = redirect.query_pairs().into_owned().collect();
+    assert_eq!(
+        (authorization_request["prompt"].as_str(), authorization_request["max_age"].as_str()),
+        ("login", "0")
+    );
     scene.finish(&mut browser, &scene.issuer.consent(&redirect)).await.expect(303);
     assert_ne!(browser.line(), before);
     make(&mut browser).await.expect(201);

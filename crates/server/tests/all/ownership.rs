@@ -48,16 +48,19 @@ async fn ownership_rules_are_created_updated_explained_and_deleted() {
 
     let ask =
         async |question: Value| world.post(&format!("{PATH}/explain"), question).await.expect(200).json();
-    let told = ask(json!({"host": "shop.pay.example", "address": "10.20.1.1", "source": "tls"})).await;
-    assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("payments"), &json!("payments")));
+    let explanation = ask(json!({"host": "shop.pay.example", "address": "10.20.1.1", "source": "tls"})).await;
+    assert_eq!(
+        (&explanation["rule"], &explanation["assign"]["team"]),
+        (&json!("payments"), &json!("payments"))
+    );
     let steps = json!([
         {"rule": "lab", "position": 1, "matches": false, "why_not": "source lab: the source is tls"},
         {"rule": "payments", "position": 10, "matches": true, "why_not": null},
     ]);
-    assert_eq!(told["steps"], steps);
-    let told = ask(json!({"host": "10.9.9.9", "server_name": "shop.pay.example"})).await;
-    assert_eq!((&told["rule"], &told["assign"]["owner"]), (&json!("rest"), &json!("ann")));
-    assert_eq!(told["steps"][1]["why_not"], "network 10.20.0.0/16: the address is 10.9.9.9");
+    assert_eq!(explanation["steps"], steps);
+    let explanation = ask(json!({"host": "10.9.9.9", "server_name": "shop.pay.example"})).await;
+    assert_eq!((&explanation["rule"], &explanation["assign"]["owner"]), (&json!("rest"), &json!("ann")));
+    assert_eq!(explanation["steps"][1]["why_not"], "network 10.20.0.0/16: the address is 10.9.9.9");
     world.post(&format!("{PATH}/explain"), json!({"address": "pay.example"})).await.expect(422);
 
     let send = |method: Method, path: String, tag: &'static str, body: Value| {
@@ -110,10 +113,10 @@ async fn invalid_ownership_rules_are_rejected_and_viewers_are_read_only() {
     assert!(!world.post(PATH, slip).await.status.is_success());
     // A viewer can list and explain rules, but not create them.
     let viewer = world.token("v", "viewer", "any").await;
-    let asked = |method, path: &str| crate::world::send(world.with(&viewer, method, path).json(&json!({})));
-    asked(Method::GET, PATH).await.expect(200);
-    asked(Method::POST, &format!("{PATH}/explain")).await.expect(200);
-    asked(Method::POST, PATH).await.expect(403);
+    let request = |method, path: &str| crate::world::send(world.with(&viewer, method, path).json(&json!({})));
+    request(Method::GET, PATH).await.expect(200);
+    request(Method::POST, &format!("{PATH}/explain")).await.expect(200);
+    request(Method::POST, PATH).await.expect(403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,10 +127,10 @@ async fn ownership_rules_match_tags_and_copy_values_from_them() {
     let tagged = json!({"name": "tagged", "position": 2, "when": {"tag": "Stage=prod*"}, "from_tags": {"team": "Team"}});
     let made = world.post(PATH, tagged.clone()).await.expect(201).json();
     assert_eq!((&made["when"]["tag"], &made["from_tags"]["team"]), (&json!("stage=prod*"), &json!("Team")));
-    let told = ask(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
-    assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("tagged"), &json!("bank")));
-    let told = ask(json!({"host": "x", "tags": {"stage": "prod"}})).await;
-    assert_eq!(told["steps"][0]["why_not"], "no tag to copy the value from: the tags are stage=prod");
+    let explanation = ask(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
+    assert_eq!((&explanation["rule"], &explanation["assign"]["team"]), (&json!("tagged"), &json!("bank")));
+    let explanation = ask(json!({"host": "x", "tags": {"stage": "prod"}})).await;
+    assert_eq!(explanation["steps"][0]["why_not"], "no tag to copy the value from: the tags are stage=prod");
     world.post(PATH, json!({"name": "odd", "from_tags": {"team": ""}})).await.expect(422);
     world.post(PATH, json!({"name": "nothing"})).await.expect(422);
     let many: serde_json::Map<_, _> = (0..65).map(|n| (format!("t{n}"), json!("v"))).collect();

@@ -200,9 +200,9 @@ async fn a_password_does_not_suffice_once_a_user_has_a_security_key() {
         (Some("blue"), Some("bulla.example"), Some("EdDSA"))
     );
 
-    let asked = password(&world, "ann").await.expect(202);
-    assert!(!asked.headers.contains_key("set-cookie"), "{asked:?}");
-    let ceremony = asked.json();
+    let second_factor = password(&world, "ann").await.expect(202);
+    assert!(!second_factor.headers.contains_key("set-cookie"), "{second_factor:?}");
+    let ceremony = second_factor.json();
     assert_eq!(ceremony["options"]["allowCredentials"][0]["id"], B64.encode(key.id));
     assert_eq!(ceremony["options"]["allowCredentials"][0]["transports"], json!(["usb"]));
     let response = key.get(&ceremony, PRESENT, Some(&ann));
@@ -235,8 +235,8 @@ async fn the_first_key_ends_the_other_sessions_and_links() {
     ask(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200);
     ask(&world, &bobs, Method::GET, &keys_of(&bob), json!({})).await.expect(200);
     // A further key ends no session: they began with a key.
-    let asked = password(&world, "ann").await.expect(202).json();
-    let signed_in = post(&world, SESSIONS, key.get(&asked, PRESENT, Some(&ann))).await.expect(201);
+    let second_factor = password(&world, "ann").await.expect(202).json();
+    let signed_in = post(&world, SESSIONS, key.get(&second_factor, PRESENT, Some(&ann))).await.expect(201);
     register(&world, &tab, &ann, &SoftKey::new(8)).await.expect(201);
     ask(&world, &Tab::of(&signed_in), Method::GET, &keys_of(&ann), json!({})).await.expect(200);
 }
@@ -251,8 +251,8 @@ async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
     }
     // A key of another user, and a key that is not registered.
     for key in [&mut bobs, &mut SoftKey::new(9)] {
-        let asked = password(&world, "ann").await.expect(202).json();
-        post(&world, SESSIONS, key.get(&asked, VERIFIED, None)).await.expect(401);
+        let second_factor = password(&world, "ann").await.expect(202).json();
+        post(&world, SESSIONS, key.get(&second_factor, VERIFIED, None)).await.expect(401);
     }
     // Security keys cannot be used if the server's address is an IP address.
     let by_address =
@@ -268,8 +268,8 @@ async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
         .take(5)
         .collect();
     let found: Vec<&str> = events.iter().map(|(action, _)| *action).collect();
-    let (asked, refused) = ("session.challenge", "session.refuse");
-    assert_eq!(found, [asked, refused, asked, refused, asked]);
+    let (second_factor, refused) = ("session.challenge", "session.refuse");
+    assert_eq!(found, [second_factor, refused, second_factor, refused, second_factor]);
     for (at, begun) in [(0, false), (2, true)] {
         let details = events[at].1;
         assert_eq!((&details["purpose"], &details["begun"]), (&json!("sign-in"), &json!(begun)));
@@ -289,8 +289,8 @@ async fn an_address_is_known_only_after_the_second_factor() {
     insert(&world, key.stored(ann.parse().unwrap())).await;
     insert(&world, SoftKey::new(8).stored(bob.parse().unwrap())).await;
     password(&world, "ann").await.expect(202);
-    let asked = password(&world, "ann").await.expect(202).json();
-    post(&world, SESSIONS, key.get(&asked, PRESENT, Some(&ann))).await.expect(201);
+    let second_factor = password(&world, "ann").await.expect(202).json();
+    post(&world, SESSIONS, key.get(&second_factor, PRESENT, Some(&ann))).await.expect(201);
     password(&world, "ann").await.expect(202);
     // The right password alone, as of somebody who stole it.
     for status in [202, 202, 429] {
@@ -365,23 +365,23 @@ async fn a_response_is_for_one_challenge_of_one_page_and_one_user() {
     // A credential can be registered only once, by any user.
     register(&world, &other, &bob, &key).await.expect(409);
 
-    let asked = async |name| password(&world, name).await.expect(202).json();
+    let second_factor = async |name| password(&world, name).await.expect(202).json();
     let mut refused = Vec::new();
     // Another user's key, another site, another challenge, an old counter, a changed signature.
-    refused.push(bobs.get(&asked("ann").await, VERIFIED, Some(&bob)));
-    refused.push(key.get_at(&asked("ann").await, VERIFIED, Some(&ann), "https://evil.example"));
-    let (first, second) = (asked("ann").await, asked("ann").await);
+    refused.push(bobs.get(&second_factor("ann").await, VERIFIED, Some(&bob)));
+    refused.push(key.get_at(&second_factor("ann").await, VERIFIED, Some(&ann), "https://evil.example"));
+    let (first, second) = (second_factor("ann").await, second_factor("ann").await);
     let mut mixed = key.get(&first, VERIFIED, Some(&ann));
     mixed["security_key"]["ceremony"] = second["ceremony"].clone();
     refused.push(mixed);
-    let ceremony = asked("ann").await;
+    let ceremony = second_factor("ann").await;
     key.count = 0;
     refused.push(key.get(&ceremony, VERIFIED, Some(&ann)));
     key.count = 50;
-    let mut changed = key.get(&asked("ann").await, VERIFIED, Some(&ann));
+    let mut changed = key.get(&second_factor("ann").await, VERIFIED, Some(&ann));
     changed["security_key"]["signature"] = B64.encode([0; 64]).into();
     refused.push(changed);
-    let mut late = key.get(&asked("ann").await, VERIFIED, Some(&ann));
+    let mut late = key.get(&second_factor("ann").await, VERIFIED, Some(&ann));
     let mut answers = Vec::new();
     for body in refused {
         answers.push(post(&world, SESSIONS, body).await.expect(401).json());
@@ -416,22 +416,22 @@ async fn a_session_is_confirmed_by_its_own_users_key() {
     assert_eq!(refused.problem(), "reauthentication-required");
     let confirm = "/api/v1/auth/sessions/confirm";
     // The password alone does not confirm either.
-    let asked =
+    let second_factor =
         ask(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD })).await.expect(202).json();
     ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
     let another = Tab::of(
         &post(&world, SESSIONS, {
-            let asked = password(&world, "ann").await.expect(202).json();
-            key.get(&asked, PRESENT, Some(&ann))
+            let second_factor = password(&world, "ann").await.expect(202).json();
+            key.get(&second_factor, PRESENT, Some(&ann))
         })
         .await
         .expect(201),
     );
-    let response = key.get(&asked, PRESENT, Some(&ann));
+    let response = key.get(&second_factor, PRESENT, Some(&ann));
     ask(&world, &another, Method::POST, confirm, response).await.expect(401);
-    let asked =
+    let second_factor =
         ask(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD })).await.expect(202).json();
-    let response = key.get(&asked, PRESENT, Some(&ann));
+    let response = key.get(&second_factor, PRESENT, Some(&ann));
     ask(&world, &tab, Method::POST, confirm, response).await.expect(200);
     ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(201);
 }

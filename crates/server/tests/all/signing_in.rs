@@ -528,7 +528,7 @@ async fn unsafe_requests_with_a_session_cookie_require_the_csrf_token() {
     });
     let all = of_api.map(|route| (&api, &route.method, &route.path));
     let all = all.chain(of_pages.map(|one| (&pages, &one.method, &one.path)));
-    let mut asked = 0;
+    let mut attempts = 0;
     for (router, method, path) in all.filter(|(_, method, _)| **method != Method::GET) {
         for csrf in [None, Some(&stranger.csrf)] {
             let request = Request::builder().method(method).uri(path.replace(['{', '}'], ""));
@@ -546,9 +546,9 @@ async fn unsafe_requests_with_a_session_cookie_require_the_csrf_token() {
                 status == StatusCode::FORBIDDEN && text.contains("X-CSRF-Token"),
                 "{method} {path}: {status} {text}"
             );
-            asked += 1;
+            attempts += 1;
         }
     }
-    assert!(asked > 200, "{asked}");
+    assert!(attempts > 200, "{attempts}");
     tab.get(&world, ME).await.expect(200);
 }

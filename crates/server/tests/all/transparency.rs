@@ -104,9 +104,9 @@ async fn invalid_ct_domains_are_rejected_and_viewers_are_read_only() {
         assert!(answer.text.contains(wanted), "{body}: {answer:?}");
     }
     let viewer = world.token("v", "viewer", "any").await;
-    let asked = |method, path| crate::world::send(world.with(&viewer, method, path));
-    asked(Method::GET, "/api/v1/ct/domains").await.expect(200);
-    asked(Method::POST, "/api/v1/ct/domains/example.com/run").await.expect(403);
+    let request = |method, path| crate::world::send(world.with(&viewer, method, path));
+    request(Method::GET, "/api/v1/ct/domains").await.expect(200);
+    request(Method::POST, "/api/v1/ct/domains/example.com/run").await.expect(403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,11 +61,11 @@ async fn identity_with_unreadable_grants_is_rejected_and_reported() {
     ];
     for (name, grants) in cases {
         let (token, path) = token_with(&world, name, grants).await;
-        for asked in
+        for response in
             [send(world.with(&token, Method::GET, ME)).await, world.get(&path).await, world.get(TOKENS).await]
         {
-            assert_eq!(asked.status, 500, "{name}: {asked:?}");
-            let detail = asked.json()["detail"].as_str().unwrap().to_owned();
+            assert_eq!(response.status, 500, "{name}: {response:?}");
+            let detail = response.json()["detail"].as_str().unwrap().to_owned();
             let id = path.rsplit('/').next().unwrap();
             assert!(detail.contains("access_identities.grants") && detail.contains(id), "{name}: {detail}");
         }

@@ -19,7 +19,8 @@ impl ScanEnvironment for Still {
 
     fn scanner(&self, _: &WatchSpec) -> Result<Scanner, String> {
         let resolver = Resolver::with_upstreams(Vec::new());
-        Scanner::new(ScanOptions::default(), resolver, Trusted::nobody()).map_err(|error| error.to_string())
+        Scanner::new(ScanOptions::default(), resolver, Trusted::trusting_none())
+            .map_err(|error| error.to_string())
     }
 
     fn asked(&self, _: &WatchSpec) -> String {

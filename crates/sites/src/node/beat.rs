@@ -25,9 +25,9 @@ use crate::work::{Heartbeat, HeartbeatResponse, MEASURED_MAX, Membership};
 const BEAT_WITHIN: Duration = Duration::from_secs(5);
 /// Time after which an unanswered heartbeat is sent again over another connection, early enough to keep the lease. Both requests
 /// continue.
-const AGAIN_AFTER: Duration = Duration::from_millis(400);
+const HEDGE_AFTER: Duration = Duration::from_millis(400);
 /// Number of heartbeats that are sent only once after one was sent twice: a slow control plane gets at most an eighth more load.
-const SENT_ONCE: u32 = 8;
+const UNHEDGED_COUNT: u32 = 8;
 /// Minimum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Maximum pause between two heartbeats, whatever the control plane requests.
@@ -36,19 +36,19 @@ const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
 /// mistake, and stopped immediately, rejects nodes for a shorter time.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the members are written to disk, for the next start.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
+const PERSIST_EVERY: Duration = Duration::from_secs(10);
 /// Number of members below which each change is written immediately.
-const NOTED_AT_ONCE: usize = 100;
+const PERSIST_AT_ONCE_MAX: usize = 100;
 
 /// State that is carried from one heartbeat to the next.
 #[derive(Default)]
 struct HeartbeatState {
     failures: u32,
-    twice: DoubledHeartbeats<HeartbeatResponse>,
+    doubled: DoubledHeartbeats<HeartbeatResponse>,
     /// Time since which the control plane rejects this node.
     refused_since: Option<Instant>,
     /// State number of the last response.
-    told: Option<i64>,
+    received: Option<i64>,
 }
 
 impl KeyNode {
@@ -86,19 +86,19 @@ impl KeyNode {
         let beat =
             Arc::new(Heartbeat { address: Some(self.address.clone()), since, measured: self.measured() });
         let api = self.api();
-        let ask = || {
+        let send_request = || {
             let (api, beat) = (Arc::clone(&api), Arc::clone(&beat));
             AbortOnDropHandle::new(tokio::spawn(async move {
                 let _live = telemetry::tasks::guard("key-node-beat");
                 api.post::<HeartbeatResponse>("/api/v1/key-nodes/self/beat", &*beat, BEAT_WITHIN).await
             }))
         };
-        let answer = send_hedged(&mut state.twice, ask).await?;
-        self.let_in(state);
+        let answer = send_hedged(&mut state.doubled, send_request).await?;
+        self.record_accepted(state);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
         self.apply_members(answer.membership, answer.now_ms / 1_000);
         // Any other number is news, even a smaller one, as after a restored backup.
-        if state.told.replace(answer.state) != Some(answer.state) || anew {
+        if state.received.replace(answer.state) != Some(answer.state) || anew {
             self.news.notify_one();
         }
         Ok(if more {
@@ -118,9 +118,9 @@ impl KeyNode {
     }
 
     /// Applies the membership that the control plane sent. `now_s` is the control plane's time, in seconds since 1970-01-01 UTC.
-    fn apply_members(&self, told: Membership, now_s: i64) {
+    fn apply_members(&self, received: Membership, now_s: i64) {
         let mut known = self.known.lock();
-        let MemberChanges { changed, absent } = known.members.take(told, now_s);
+        let MemberChanges { changed, absent } = known.members.take(received, now_s);
         // An absent node may still be alive: check immediately whether it is reachable from here.
         self.router.check(absent.iter().map(|node| NodeId(*node.as_bytes())));
         if changed.is_empty() && absent.is_empty() {
@@ -131,19 +131,19 @@ impl KeyNode {
         known.sealed.apply_member_changes(&changed, &known.members);
         self.metrics.members(known.members.count());
         // Write immediately when changes are rare, but not for each of many changes.
-        if known.noted.elapsed() >= NOTE_EVERY || known.members.count() < NOTED_AT_ONCE {
-            known.noted = Instant::now();
-            self.to_note.send_replace(Some(Arc::new(known.members.known())));
+        if known.persisted.elapsed() >= PERSIST_EVERY || known.members.count() < PERSIST_AT_ONCE_MAX {
+            known.persisted = Instant::now();
+            self.to_persist.send_replace(Some(Arc::new(known.members.known())));
         }
     }
 
     /// Writes the newest members to disk, in a separate task: a slow disk must not delay heartbeats.
     pub(super) async fn persist_members(&self) {
-        let mut to_note = self.to_note.subscribe();
-        while to_note.changed().await.is_ok() {
-            let Some(members) = to_note.borrow_and_update().clone() else { continue };
-            let noted = self.aside(move |folder| Ok(folder.write_members(&members)?)).await;
-            if let Err(error) = noted {
+        let mut to_persist = self.to_persist.subscribe();
+        while to_persist.changed().await.is_ok() {
+            let Some(members) = to_persist.borrow_and_update().clone() else { continue };
+            let persisted = self.run_blocking(move |folder| Ok(folder.write_members(&members)?)).await;
+            if let Err(error) = persisted {
                 tracing::warn!(%error, "the list of nodes was not saved for the next start");
             }
         }
@@ -165,7 +165,7 @@ impl KeyNode {
     }
 
     /// Records that the control plane accepts this node.
-    fn let_in(&self, state: &mut HeartbeatState) {
+    fn record_accepted(&self, state: &mut HeartbeatState) {
         state.refused_since = None;
         if self.is_suspended.swap(false, Ordering::AcqRel) {
             tracing::info!("the control plane knows this node again: keys sealed for this node are usable");
@@ -179,8 +179,9 @@ impl KeyNode {
         let mut to_suspend = self.to_suspend.subscribe();
         while to_suspend.changed().await.is_ok() {
             let suspended = *to_suspend.borrow_and_update();
-            let noted = self.aside(move |folder| folder.suspend(suspended).map_err(NodeError::from)).await;
-            if let Err(error) = noted {
+            let persisted =
+                self.run_blocking(move |folder| folder.suspend(suspended).map_err(NodeError::from)).await;
+            if let Err(error) = persisted {
                 tracing::warn!(%error, "the suspension of this node was not saved for the next start");
             }
         }
@@ -199,47 +200,47 @@ fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
 /// A request that runs in the background until it finishes or this handle is dropped.
 type PendingRequest<T> = AbortOnDropHandle<Result<T, ApiError>>;
 
-/// Sends a request, and sends it again if there is no response in time. After such a duplicate, the next [`SENT_ONCE`] requests are
+/// Sends a request, and sends it again if there is no response in time. After such a duplicate, the next [`UNHEDGED_COUNT`] requests are
 /// sent only once. Returns the first successful response. The slower request continues until the next duplicate: cancelling it
 /// would close its HTTP/1.1 connection, and the next retry would need a handshake.
 async fn send_hedged<T: Send + 'static>(
-    twice: &mut DoubledHeartbeats<T>,
-    ask: impl Fn() -> PendingRequest<T>,
+    doubled: &mut DoubledHeartbeats<T>,
+    send_request: impl Fn() -> PendingRequest<T>,
 ) -> Result<T, ApiError> {
-    let mut first = ask();
-    if twice.sent_once > 0 {
-        twice.sent_once -= 1;
-        return answered(first.await);
+    let mut first = send_request();
+    if doubled.unhedged_left > 0 {
+        doubled.unhedged_left -= 1;
+        return join_result(first.await);
     }
-    if let Ok(answer) = tokio::time::timeout(AGAIN_AFTER, &mut first).await {
-        return answered(answer);
+    if let Ok(answer) = tokio::time::timeout(HEDGE_AFTER, &mut first).await {
+        return join_result(answer);
     }
-    twice.sent_once = SENT_ONCE;
-    let (answer, other) = match select(first, ask()).await {
-        Either::Left((answer, other)) | Either::Right((answer, other)) => (answered(answer), other),
+    doubled.unhedged_left = UNHEDGED_COUNT;
+    let (answer, other) = match select(first, send_request()).await {
+        Either::Left((answer, other)) | Either::Right((answer, other)) => (join_result(answer), other),
     };
     if answer.is_err() {
-        return answered(other.await);
+        return join_result(other.await);
     }
-    twice.other = Some(other);
+    doubled.other = Some(other);
     answer
 }
 
 /// State of heartbeats that are sent twice.
 struct DoubledHeartbeats<T> {
     /// Number of heartbeats left that are sent only once.
-    sent_once: u32,
+    unhedged_left: u32,
     /// The request of the last pair whose response was not used.
     other: Option<PendingRequest<T>>,
 }
 
 impl<T> Default for DoubledHeartbeats<T> {
     fn default() -> Self {
-        Self { sent_once: 0, other: None }
+        Self { unhedged_left: 0, other: None }
     }
 }
 
-fn answered<T>(ended: Result<Result<T, ApiError>, JoinError>) -> Result<T, ApiError> {
+fn join_result<T>(ended: Result<Result<T, ApiError>, JoinError>) -> Result<T, ApiError> {
     ended.unwrap_or_else(|error| {
         Err(ApiError::Away { server: "the control plane".to_owned(), reason: error.to_string() })
     })
@@ -267,7 +268,7 @@ mod tests {
         }
 
         /// Starts a request. `takes` returns its duration by its number; `None` means forever.
-        fn ask(&self, takes: impl Fn(u32) -> Option<Duration>) -> PendingRequest<u32> {
+        fn send_request(&self, takes: impl Fn(u32) -> Option<Duration>) -> PendingRequest<u32> {
             let number = self.0.0.fetch_add(1, Ordering::Relaxed) + 1;
             let (counted, takes) = (self.clone(), takes(number));
             AbortOnDropHandle::new(tokio::spawn(async move {
@@ -283,11 +284,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lost_heartbeat_is_resent_before_the_lease_expires() {
-        let (counted, mut twice, began) = (Counted::default(), DoubledHeartbeats::default(), Instant::now());
+        let (counted, mut doubled, began) =
+            (Counted::default(), DoubledHeartbeats::default(), Instant::now());
         // The first request is lost; all later ones are answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
-        let told = send_hedged(&mut twice, || counted.ask(lossy)).await.unwrap();
-        assert_eq!((told, counted.asked()), (2, 2));
+        let received = send_hedged(&mut doubled, || counted.send_request(lossy)).await.unwrap();
+        assert_eq!((received, counted.asked()), (2, 2));
         assert!(BEAT_EVERY + began.elapsed() + BEAT_EVERY < LEASE, "{:?}", began.elapsed());
         // Also after a failure the next heartbeat is within the lease.
         assert!(BEAT_EVERY + pause_after(1, None) + BEAT_EVERY < LEASE);
@@ -296,21 +298,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn heartbeats_to_a_slow_control_plane_are_duplicated_rarely() {
-        let (counted, mut twice) = (Counted::default(), DoubledHeartbeats::default());
-        for _ in 0..2 * (SENT_ONCE + 1) {
-            send_hedged(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
+        let (counted, mut doubled) = (Counted::default(), DoubledHeartbeats::default());
+        for _ in 0..2 * (UNHEDGED_COUNT + 1) {
+            send_hedged(&mut doubled, || counted.send_request(|_| Some(2 * HEDGE_AFTER))).await.unwrap();
         }
-        assert_eq!(counted.asked(), 2 * (SENT_ONCE + 1) + 2);
+        assert_eq!(counted.asked(), 2 * (UNHEDGED_COUNT + 1) + 2);
     }
 
     /// Cancelling the other request would close its connection.
     #[tokio::test(start_paused = true)]
     async fn slower_of_two_duplicate_heartbeats_runs_to_completion() {
-        let (counted, mut twice) = (Counted::default(), DoubledHeartbeats::default());
-        let slow = |number| Some(if number == 1 { 4 * AGAIN_AFTER } else { Duration::ZERO });
-        assert_eq!(send_hedged(&mut twice, || counted.ask(slow)).await.unwrap(), 2);
+        let (counted, mut doubled) = (Counted::default(), DoubledHeartbeats::default());
+        let slow = |number| Some(if number == 1 { 4 * HEDGE_AFTER } else { Duration::ZERO });
+        assert_eq!(send_hedged(&mut doubled, || counted.send_request(slow)).await.unwrap(), 2);
         assert_eq!(counted.ended(), 1);
-        tokio::time::sleep(8 * AGAIN_AFTER).await;
+        tokio::time::sleep(8 * HEDGE_AFTER).await;
         assert_eq!(counted.ended(), 2);
     }
 }

@@ -51,22 +51,22 @@ fn broken(path: &Path, error: &dyn std::fmt::Display) -> JoinError {
 /// Reads a file. `None` when it does not exist.
 fn read_if_exists(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
     match std::fs::read(path) {
-        Ok(octets) => Ok(Some(Zeroizing::new(octets))),
+        Ok(bytes) => Ok(Some(Zeroizing::new(bytes))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(broken(path, &error)),
     }
 }
 
 fn key_at(path: &Path) -> Result<Option<NodeKey>, JoinError> {
-    let octets = read_if_exists(path)?;
-    octets.map(|octets| NodeKey::from_octets(&octets).map_err(|error| broken(path, &error))).transpose()
+    let bytes = read_if_exists(path)?;
+    bytes.map(|bytes| NodeKey::from_bytes(&bytes).map_err(|error| broken(path, &error))).transpose()
 }
 
 /// Generates a key, and returns it after `keep` has stored it.
-fn made(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
-    let made = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
-    keep(&*made.to_bytes())?;
-    Ok(made)
+fn new_key(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
+    let new_key = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
+    keep(&*new_key.to_bytes())?;
+    Ok(new_key)
 }
 
 /// The node's directory. Only its owner may enter it.
@@ -106,15 +106,15 @@ impl Folder {
             }
             return Ok(match key_at(&clear)? {
                 Some(key) => key,
-                None => made(|octets| Ok(write_private(&clear, octets)?))?,
+                None => new_key(|bytes| Ok(write_private(&clear, bytes)?))?,
             });
         };
-        if let Some(octets) = read_if_exists(&sealed)? {
-            let opened = ring.open_sealed(&KEM, &octets).map_err(|error| broken(&sealed, &error))?;
-            return NodeKey::from_octets(&opened).map_err(|error| broken(&sealed, &error));
+        if let Some(bytes) = read_if_exists(&sealed)? {
+            let opened = ring.open_sealed(&KEM, &bytes).map_err(|error| broken(&sealed, &error))?;
+            return NodeKey::from_bytes(&opened).map_err(|error| broken(&sealed, &error));
         }
-        let seal = |octets: &[u8]| Ok(write_private(&sealed, &ring.seal(&KEM, octets))?);
-        let Some(key) = key_at(&clear)? else { return made(seal) };
+        let seal = |bytes: &[u8]| Ok(write_private(&sealed, &ring.seal(&KEM, bytes))?);
+        let Some(key) = key_at(&clear)? else { return new_key(seal) };
         seal(&*key.to_bytes())?;
         remove(&clear)?;
         Ok(key)
@@ -157,7 +157,7 @@ impl JsonLinesLog {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("read", &error)),
         };
-        let (mut values, mut whole, mut line) = (Vec::new(), 0, Vec::new());
+        let (mut values, mut complete_len, mut line) = (Vec::new(), 0, Vec::new());
         let mut reader = BufReader::new(file);
         loop {
             line.clear();
@@ -167,25 +167,25 @@ impl JsonLinesLog {
             }
             let Ok(value) = serde_json::from_slice(&line) else { break };
             values.push(value);
-            whole += count as u64;
+            complete_len += count as u64;
         }
-        self.cut(whole)?;
+        self.truncate(complete_len)?;
         Ok(values)
     }
 
-    fn cut(&self, octets: u64) -> Result<(), StateError> {
+    fn truncate(&self, bytes: u64) -> Result<(), StateError> {
         let file = OpenOptions::new().write(true).open(&self.path);
-        file.and_then(|file| file.set_len(octets)).map_err(|error| self.failed("cut", &error))
+        file.and_then(|file| file.set_len(bytes)).map_err(|error| self.failed("cut", &error))
     }
 
     /// Appends a value and syncs it to disk. On an error nothing is appended.
     pub(super) fn append(&self, value: &impl Serialize) -> Result<(), StateError> {
-        let (line, before) = (self.line(value)?, self.octets());
+        let (line, before) = (self.line(value)?, self.bytes());
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
         let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
         written.map_err(|error| {
             // A partial line would corrupt the next one.
-            let _ = self.cut(before);
+            let _ = self.truncate(before);
             self.failed("write", &error)
         })
     }
@@ -203,7 +203,7 @@ impl JsonLinesLog {
     }
 
     /// Returns the size of the log in bytes.
-    pub(super) fn octets(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
     }
 
@@ -223,9 +223,9 @@ mod tests {
         assert!(log.read::<u32>().unwrap().is_empty());
         (1..=3).for_each(|n| log.append(&n).unwrap());
         let path = folder.path().join("sealed.log");
-        let mut octets = std::fs::read(&path).unwrap();
-        octets.extend(b"{\"half");
-        std::fs::write(&path, octets).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend(b"{\"half");
+        std::fs::write(&path, bytes).unwrap();
         assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3]);
         log.append(&4).unwrap();
         assert_eq!(log.read::<u32>().unwrap(), [1, 2, 3, 4]);
@@ -237,8 +237,8 @@ mod tests {
     fn node_key_is_generated_once() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
-        let made = kept.load_or_create_kem_key(None).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(None).unwrap().public(), made.public());
+        let new_key = kept.load_or_create_kem_key(None).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(None).unwrap().public(), new_key.public());
         std::fs::write(folder.path().join("kem.key"), "short").unwrap();
         assert!(kept.load_or_create_kem_key(None).unwrap_err().to_string().contains("kem.key"));
     }
@@ -249,13 +249,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let made = kept.load_or_create_kem_key(Some(&ring)).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
-        let (stolen, octets) = (tempfile::tempdir().unwrap(), made.to_bytes());
+        let new_key = kept.load_or_create_kem_key(Some(&ring)).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
+        let (stolen, bytes) = (tempfile::tempdir().unwrap(), new_key.to_bytes());
         for file in std::fs::read_dir(folder.path()).unwrap() {
             let path = file.unwrap().path();
             let held = std::fs::read(&path).unwrap();
-            assert!(!held.windows(octets.len()).any(|part| *part == octets[..]), "{}", path.display());
+            assert!(!held.windows(bytes.len()).any(|part| *part == bytes[..]), "{}", path.display());
             std::fs::write(stolen.path().join(path.file_name().unwrap()), held).unwrap();
         }
         let thief = Folder::new(stolen.path()).unwrap();
@@ -264,7 +264,7 @@ mod tests {
             assert!(error.contains("kem.sealed"), "{error}");
         }
         assert!(!stolen.path().join("kem.key").exists(), "no other key is made in its place");
-        assert_eq!(thief.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
+        assert_eq!(thief.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
     }
 
     #[test]
@@ -272,10 +272,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let made = kept.load_or_create_kem_key(None).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
+        let new_key = kept.load_or_create_kem_key(None).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
         assert!(!folder.path().join("kem.key").exists());
         assert!(kept.load_or_create_kem_key(None).is_err());
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
     }
 }

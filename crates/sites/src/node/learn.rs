@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrollment::client::{REQUEST, backoff};
+use enrollment::client::{REQUEST_TIMEOUT, backoff};
 use keys::sealed::NodeKey;
 
 use super::folder::JsonLinesLog;
@@ -12,7 +12,7 @@ use super::{KeyNode, NodeError};
 use crate::work::News;
 
 /// Interval between two requests if no notification arrives, because a notification may be lost.
-const ASK_EVERY: Duration = Duration::from_secs(60);
+const REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum pause between two failed requests to the control plane.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Number of keys that are opened together, at 0.4 ms each. The first keys can sign before the last are opened.
@@ -23,17 +23,17 @@ const PAGES_MIN: u64 = 1 << 20;
 impl KeyNode {
     /// Receives updates forever.
     pub(super) async fn learn(&self) {
-        let written = self.aside(|folder| Ok(folder.pages().octets())).await;
+        let written = self.run_blocking(|folder| Ok(folder.pages().bytes())).await;
         let (mut failures, mut written) = (0_u32, written.unwrap_or_default());
         loop {
-            match self.ask(&mut written).await {
+            match self.request_updates(&mut written).await {
                 Ok(()) => {
                     failures = 0;
-                    let _ = tokio::time::timeout(ASK_EVERY, self.news.notified()).await;
+                    let _ = tokio::time::timeout(REQUEST_INTERVAL, self.news.notified()).await;
                 }
                 Err(error) => {
                     // Heartbeats already report an unreachable control plane.
-                    if failures == 0 && !matches!(&error, NodeError::Join(error) if error.is_away()) {
+                    if failures == 0 && !matches!(&error, NodeError::Join(error) if error.is_unavailable()) {
                         tracing::error!(%error, "changes to sealed keys could not be fetched");
                     }
                     failures = failures.saturating_add(1);
@@ -44,19 +44,19 @@ impl KeyNode {
     }
 
     /// Requests all updates.
-    async fn ask(&self, written: &mut u64) -> Result<(), NodeError> {
+    async fn request_updates(&self, written: &mut u64) -> Result<(), NodeError> {
         loop {
             let after = self.known.lock().sealed.next().to_string();
             let query = [("after", after.as_str())];
-            let page: News = self.api().get("/api/v1/key-nodes/self/state", &query, REQUEST).await?;
-            let (more, is_news) = (page.more, is_news(&page));
+            let page: News = self.api().get("/api/v1/key-nodes/self/state", &query, REQUEST_TIMEOUT).await?;
+            let (more, has_changes) = (page.more, has_changes(&page));
             // Store the page first: after a crash, every key that signs is known.
-            let page = self.aside(move |folder| keep(&folder.pages(), page)).await?;
+            let page = self.run_blocking(move |folder| append_page(&folder.pages(), page)).await?;
             {
                 let known = &mut *self.known.lock();
                 known.sealed.take(page, &known.members);
             }
-            if is_news {
+            if has_changes {
                 self.open_all().await;
             }
             if !more {
@@ -67,13 +67,13 @@ impl KeyNode {
 
     /// Rewrites the log as one page, once the size of the log has doubled.
     async fn compact(&self, written: &mut u64) -> Result<(), NodeError> {
-        let octets = self.aside(|folder| Ok(folder.pages().octets())).await?;
-        if octets > PAGES_MIN.max(2 * *written) {
-            let whole = self.known.lock().sealed.whole();
+        let bytes = self.run_blocking(|folder| Ok(folder.pages().bytes())).await?;
+        if bytes > PAGES_MIN.max(2 * *written) {
+            let snapshot = self.known.lock().sealed.snapshot();
             *written = self
-                .aside(move |folder| {
-                    folder.pages().replace(&whole)?;
-                    Ok(folder.pages().octets())
+                .run_blocking(move |folder| {
+                    folder.pages().replace(&snapshot)?;
+                    Ok(folder.pages().bytes())
                 })
                 .await?;
         }
@@ -106,17 +106,17 @@ impl KeyNode {
 }
 
 /// Stores a page, unless it is empty.
-fn keep(log: &JsonLinesLog, page: News) -> Result<News, NodeError> {
+fn append_page(log: &JsonLinesLog, page: News) -> Result<News, NodeError> {
     if page.anew {
         log.replace(&page)?;
-    } else if is_news(&page) {
+    } else if has_changes(&page) {
         log.append(&page)?;
     }
     Ok(page)
 }
 
 /// Returns whether the page contains anything.
-fn is_news(page: &News) -> bool {
+fn has_changes(page: &News) -> bool {
     page.anew || !(page.policies.is_empty() && page.wraps.is_empty() && page.keys.is_empty())
 }
 

@@ -64,29 +64,29 @@ impl Members {
     }
 
     /// Applies a response. `now_s` is the control plane's time, in seconds since 1970-01-01 UTC.
-    pub(super) fn take(&mut self, told: Membership, now_s: i64) -> MemberChanges {
-        self.since = told.since;
-        if told.anew {
+    pub(super) fn take(&mut self, update: Membership, now_s: i64) -> MemberChanges {
+        self.since = update.since;
+        if update.anew {
             self.anew = Some(Nodes::new());
         }
-        let mut absent = verified(&self.statement_key, told.absent, true);
+        let mut absent = verified(&self.statement_key, update.absent, true);
         absent.retain(|_, known| known.statement.holds_at(now_s));
         let was_heard = |node: &&Uuid| self.nodes.get(*node).is_some_and(|known| !known.is_absent);
         let newly_absent = absent.keys().filter(was_heard).copied().collect();
-        let gone: Vec<Uuid> = told.gone.into_iter().filter(|node| !absent.contains_key(node)).collect();
-        let mut came = verified(&self.statement_key, told.nodes, false);
+        let gone: Vec<Uuid> = update.gone.into_iter().filter(|node| !absent.contains_key(node)).collect();
+        let mut came = verified(&self.statement_key, update.nodes, false);
         came.extend(absent);
         // A statement that differs only in its time changes nothing.
-        let is_other = |(node, told): (&Uuid, &Known)| {
+        let is_other = |(node, update): (&Uuid, &Known)| {
             let known = self.nodes.get(node);
-            let is_same = known.is_some_and(|known| is_same(&known.statement, &told.statement));
+            let is_same = known.is_some_and(|known| is_same(&known.statement, &update.statement));
             (!is_same).then_some(*node)
         };
         let mut changed: Vec<Uuid> = came.iter().filter_map(is_other).chain(gone.iter().copied()).collect();
         let into = self.anew.as_mut().unwrap_or(&mut self.nodes);
         into.extend(came);
         gone.iter().for_each(|gone| drop(into.remove(gone)));
-        if told.more && self.anew.is_some() {
+        if update.more && self.anew.is_some() {
             return MemberChanges { changed: Vec::new(), absent: newly_absent };
         }
         if let Some(anew) = self.anew.take() {
@@ -133,9 +133,9 @@ impl Members {
 }
 
 /// Returns whether both statements differ at most in their times.
-fn is_same(known: &Statement, told: &Statement) -> bool {
-    let (issued_at_s, not_after_s) = (told.issued_at_s, told.not_after_s);
-    Statement { issued_at_s, not_after_s, ..known.clone() } == *told
+fn is_same(known: &Statement, update: &Statement) -> bool {
+    let (issued_at_s, not_after_s) = (update.issued_at_s, update.not_after_s);
+    Statement { issued_at_s, not_after_s, ..known.clone() } == *update
 }
 
 /// Returns the statements with a valid signature of the control plane.
@@ -188,13 +188,13 @@ mod tests {
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
         let nodes =
             vec![stated(&key, 1, "DE").await, stated(&key, 2, "US").await, stated(&stranger, 3, "DE").await];
-        let told = Membership { since: 3, anew: true, nodes, ..Membership::default() };
-        assert_eq!(members.take(told, 0).changed.len(), 2);
+        let update = Membership { since: 3, anew: true, nodes, ..Membership::default() };
+        assert_eq!(members.take(update, 0).changed.len(), 2);
         assert_eq!(names(&members), ["node-1", "node-2"]);
         let german: Formula = "country: DE".parse().unwrap();
         assert_eq!(members.satisfying(&german), HashSet::from([NodeId(1_u128.to_be_bytes())]));
-        let told = Membership { since: 4, gone: vec![Uuid::from_u128(1)], ..Membership::default() };
-        assert_eq!(members.take(told, 0).changed, [Uuid::from_u128(1)]);
+        let update = Membership { since: 4, gone: vec![Uuid::from_u128(1)], ..Membership::default() };
+        assert_eq!(members.take(update, 0).changed, [Uuid::from_u128(1)]);
         let nothing = members.take(Membership { since: 4, ..Membership::default() }, 0);
         assert_eq!(nothing, MemberChanges::default());
         assert_eq!((names(&members), members.since()), (vec!["node-2".to_owned()], 4));

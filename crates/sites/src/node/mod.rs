@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use enrollment::client::{self, Api, ApiError, Identity, JoinError, JoinOptions, REQUEST, bare_csr};
+use enrollment::client::{self, Api, ApiError, Identity, JoinError, JoinOptions, REQUEST_TIMEOUT, bare_csr};
 use enrollment::state_folder::StateError;
 use keyless::KeySet;
 use keyless::client::ClientTls;
@@ -123,11 +123,11 @@ pub struct KeyNode {
     clock: Clock,
     /// Client of the control plane. Rebuilt with each new certificate.
     api: RwLock<Arc<Api>>,
-    shown: Mutex<(Settings, Identity)>,
+    presented: Mutex<(Settings, Identity)>,
     /// Members and sealed keys. Never locked across an await.
     known: Mutex<NodeKnowledge>,
     /// Members to write to disk for the next start.
-    to_note: watch::Sender<Option<Arc<KnownMembers>>>,
+    to_persist: watch::Sender<Option<Arc<KnownMembers>>>,
     /// Whether the node is suspended, to write to disk.
     to_suspend: watch::Sender<bool>,
     router: Router,
@@ -144,7 +144,7 @@ struct NodeKnowledge {
     members: Members,
     sealed: SealedKeys,
     /// Time when the members were last written.
-    noted: Instant,
+    persisted: Instant,
 }
 
 impl std::fmt::Debug for KeyNode {
@@ -182,7 +182,7 @@ impl KeyNode {
             name: options.name.clone(),
         };
         let api = options.api(PROGRAM)?;
-        let enrolled: EnrolledNode = api.post("/api/v1/key-nodes/enroll", &request, REQUEST).await?;
+        let enrolled: EnrolledNode = api.post("/api/v1/key-nodes/enroll", &request, REQUEST_TIMEOUT).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
         let pin = options.store_trust_anchors(folder.joined(), &enrolled.ca_pem)?;
         // The settings are written last: a directory with settings counts as a joined node.
@@ -260,7 +260,7 @@ impl KeyNode {
         let is_one = pages.len() < 2;
         pages.into_iter().for_each(|page| sealed.take(page, &members));
         if !is_one {
-            log.replace(&sealed.whole())?;
+            log.replace(&sealed.snapshot())?;
         }
         let is_suspended = AtomicBool::new(folder.is_suspended());
         let node = Self {
@@ -269,9 +269,9 @@ impl KeyNode {
             address: address.to_owned(),
             clock,
             api: RwLock::new(Arc::new(api)),
-            shown: Mutex::new((settings, identity)),
-            known: Mutex::new(NodeKnowledge { members, sealed, noted: Instant::now() }),
-            to_note: watch::Sender::new(None),
+            presented: Mutex::new((settings, identity)),
+            known: Mutex::new(NodeKnowledge { members, sealed, persisted: Instant::now() }),
+            to_persist: watch::Sender::new(None),
             to_suspend: watch::Sender::new(is_suspended.load(Ordering::Relaxed)),
             router,
             keys,
@@ -321,8 +321,8 @@ impl KeyNode {
     /// # Errors
     /// [`NodeError`] when the credentials from the control plane cannot be used.
     pub fn tls(&self) -> Result<NodeTls, NodeError> {
-        let shown = self.shown.lock();
-        Ok(tls_of(&shown.0, &shown.1)?)
+        let presented = self.presented.lock();
+        Ok(tls_of(&presented.0, &presented.1)?)
     }
 
     /// Sends heartbeats, receives updates and renews the certificate, until stopped. These tasks do not wait for each other.
@@ -348,7 +348,7 @@ impl KeyNode {
 
     /// Runs file work on a blocking thread: a slow disk must not delay heartbeats, which share a task with all other work of the
     /// node.
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrollment::client::{REQUEST, bare_csr};
+use enrollment::client::{REQUEST_TIMEOUT, bare_csr};
 
 use super::{KeyNode, NodeError, NodeTls, api_of, tls_failed, tls_of};
 use crate::work::{EnrolledNode, NodeRenewal};
@@ -16,8 +16,8 @@ impl KeyNode {
     pub(super) async fn renew(&self, on_tls: impl Fn(&NodeTls)) {
         loop {
             let (due, until) = {
-                let shown = self.shown.lock();
-                (shown.1.renew_at(), shown.1.leaf.not_after.0)
+                let presented = self.presented.lock();
+                (presented.1.renew_at(), presented.1.leaf.not_after.0)
             };
             if self.clock.now_seconds() >= due {
                 match self.renewed().await {
@@ -32,13 +32,13 @@ impl KeyNode {
     }
 
     async fn renewed(&self) -> Result<NodeTls, NodeError> {
-        let key = self.shown.lock().1.key.clone();
+        let key = self.presented.lock().1.key.clone();
         let request = NodeRenewal { csr_pem: bare_csr(&key)? };
         let renewed: EnrolledNode =
-            self.api().post("/api/v1/key-nodes/self/renew", &request, REQUEST).await?;
-        let mut settings = self.shown.lock().0.clone();
+            self.api().post("/api/v1/key-nodes/self/renew", &request, REQUEST_TIMEOUT).await?;
+        let mut settings = self.presented.lock().0.clone();
         let (settings, identity, api) = self
-            .aside(move |folder| {
+            .run_blocking(move |folder| {
                 let joined = folder.joined();
                 joined.write_certificate(&key, &renewed.certificate_pem)?;
                 if !renewed.ca_pem.is_empty() {
@@ -55,7 +55,7 @@ impl KeyNode {
         self.router.change_tls(&tls.client()).map_err(tls_failed)?;
         *self.api.write() = Arc::new(api);
         tracing::info!(until = identity.leaf.not_after.0, "the node's certificate was renewed");
-        *self.shown.lock() = (settings, identity);
+        *self.presented.lock() = (settings, identity);
         Ok(tls)
     }
 }

@@ -25,7 +25,7 @@ pub(super) type Generation = (Uuid, u32);
 
 /// A policy and its formula.
 struct Policy {
-    told: PolicyUpdate,
+    update: PolicyUpdate,
     /// Name of the policy, passed to the key set with each key of the policy.
     name: Arc<str>,
     /// The formula. `None` if this version does not understand it: no node satisfies it then.
@@ -35,7 +35,7 @@ struct Policy {
 }
 
 struct Sealed {
-    told: SealedKeyUpdate,
+    update: SealedKeyUpdate,
     /// SubjectPublicKeyInfo in DER.
     spki: Vec<u8>,
     /// The sealed bytes.
@@ -47,7 +47,7 @@ struct Sealed {
 
 impl Sealed {
     fn generation(&self) -> Generation {
-        (self.told.policy, self.told.generation)
+        (self.update.policy, self.update.generation)
     }
 }
 
@@ -143,36 +143,36 @@ impl SealedKeys {
         }
     }
 
-    fn apply_policy(&mut self, told: PolicyUpdate, members: &Members) {
-        if told.removed {
-            self.policies.remove(&told.id);
+    fn apply_policy(&mut self, update: PolicyUpdate, members: &Members) {
+        if update.removed {
+            self.policies.remove(&update.id);
             return;
         }
-        let formula = told.formula.parse::<Formula>();
+        let formula = update.formula.parse::<Formula>();
         let formula = formula.inspect_err(|error| {
-            tracing::error!(policy = told.name, %error, "the formula of a policy cannot be parsed; update Bulla on this node");
+            tracing::error!(policy = update.name, %error, "the formula of a policy cannot be parsed; update Bulla on this node");
         });
         let formula = formula.ok();
         let nodes = formula.as_ref().map(|formula| members.satisfying(formula)).unwrap_or_default();
-        let holders = match self.policies.remove(&told.id) {
+        let holders = match self.policies.remove(&update.id) {
             Some(known) => {
                 self.router.change_holders(&known.holders, nodes.iter().copied().collect());
                 known.holders
             }
             None => self.router.holders(nodes.iter().copied().collect()),
         };
-        let name = told.name.as_str().into();
-        self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
+        let name = update.name.as_str().into();
+        self.policies.insert(update.id, Policy { update, name, formula, nodes, holders });
     }
 
     /// Applies a new or withdrawn wrapped policy key. After a replacement, the keys sealed to its generation continue to sign until
     /// they are opened with the new policy key. After a withdrawal, these keys stop signing.
-    fn apply_wrap(&mut self, told: WrapUpdate) {
-        let which = (told.policy, told.generation);
+    fn apply_wrap(&mut self, update: WrapUpdate) {
+        let which = (update.policy, update.generation);
         self.opened.remove(&which);
         self.failed.remove(&which);
-        let is_withdrawn = told.blob.is_none();
-        match told.blob {
+        let is_withdrawn = update.blob.is_none();
+        match update.blob {
             Some(blob) => drop(self.wraps.insert(which, blob)),
             None => drop(self.wraps.remove(&which)),
         }
@@ -185,28 +185,28 @@ impl SealedKeys {
         }
     }
 
-    fn apply_key(&mut self, told: SealedKeyUpdate) {
-        let Ok(spki) = STANDARD.decode(&told.spki) else {
-            tracing::error!(key = told.name, "the public key of a sealed key is not base64");
+    fn apply_key(&mut self, update: SealedKeyUpdate) {
+        let Ok(spki) = STANDARD.decode(&update.spki) else {
+            tracing::error!(key = update.name, "the public key of a sealed key is not base64");
             return;
         };
         let which = SpkiHash::of(&spki);
         self.broken.remove(&which);
         // Invalid base64 counts as a sealed key that cannot be opened, like a corrupt one.
-        let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
+        let blob = update.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
         let before = self.keys.remove(&which);
         let Some(blob) = blob else { return };
         if self.keys.len() >= SEALED_KEYS_MAX {
             tracing::error!(
-                key = told.name,
+                key = update.name,
                 "a node can hold at most {SEALED_KEYS_MAX} sealed keys: this key cannot sign"
             );
             return;
         }
         // A key that is sealed again to the same policy continues to sign meanwhile.
         let source =
-            before.filter(|before| before.told.policy == told.policy).and_then(|before| before.source);
-        self.keys.insert(which, Sealed { told, spki, blob, source, is_settled: false });
+            before.filter(|before| before.update.policy == update.policy).and_then(|before| before.source);
+        self.keys.insert(which, Sealed { update, spki, blob, source, is_settled: false });
     }
 
     /// Applies added, changed and removed members.
@@ -258,8 +258,8 @@ impl SealedKeys {
         let to_open = unsettled.filter_map(|(which, key)| {
             let by = Arc::clone(self.opened.get(&key.generation())?);
             let context = SealContext {
-                policy: *key.told.policy.as_bytes(),
-                generation: key.told.generation,
+                policy: *key.update.policy.as_bytes(),
+                generation: key.update.generation,
                 spki_sha256: *which.as_bytes(),
             };
             Some(KeyToOpen { which: *which, by, blob: key.blob.clone(), context })
@@ -271,14 +271,14 @@ impl SealedKeys {
         for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
             // The key was sealed again meanwhile: it will be opened again.
-            if (*key.told.policy.as_bytes(), key.told.generation) != of {
+            if (*key.update.policy.as_bytes(), key.update.generation) != of {
                 continue;
             }
             key.is_settled = true;
             key.source = match opened {
                 Ok(opened) => Some(Source::Sealed(Arc::new(opened) as KeyRef)),
                 Err(error) => {
-                    tracing::error!(key = key.told.name, %error, "a sealed key cannot be opened on this node");
+                    tracing::error!(key = key.update.name, %error, "a sealed key cannot be opened on this node");
                     self.broken.insert(which);
                     // Another node may be able to open the key.
                     routed(&self.router, &self.policies, key)
@@ -299,8 +299,8 @@ impl SealedKeys {
 
     /// Returns the keys with their names and policy names, for the key set.
     pub(super) fn sources(&self) -> Vec<(String, Source, Option<Arc<str>>)> {
-        let policy = |key: &Sealed| Some(Arc::clone(&self.policies.get(&key.told.policy)?.name));
-        let known = |key: &Sealed| Some((key.told.name.clone(), key.source.clone()?, policy(key)));
+        let policy = |key: &Sealed| Some(Arc::clone(&self.policies.get(&key.update.policy)?.name));
+        let known = |key: &Sealed| Some((key.update.name.clone(), key.source.clone()?, policy(key)));
         self.keys.values().filter_map(known).collect()
     }
 
@@ -318,12 +318,12 @@ impl SealedKeys {
     }
 
     /// Returns all policies, wrapped policy keys and sealed keys as one page.
-    pub(super) fn whole(&self) -> News {
+    pub(super) fn snapshot(&self) -> News {
         News {
             next: self.next,
-            policies: self.policies.values().map(|policy| policy.told.clone()).collect(),
+            policies: self.policies.values().map(|policy| policy.update.clone()).collect(),
             wraps: self.wraps.iter().map(wrap_of).collect(),
-            keys: self.keys.values().map(|key| key.told.clone()).collect(),
+            keys: self.keys.values().map(|key| key.update.clone()).collect(),
             ..News::default()
         }
     }
@@ -331,7 +331,7 @@ impl SealedKeys {
 
 /// Builds a signer that delegates to other nodes. `None` while the policy is unknown, and for unsupported key types.
 fn routed(router: &Router, policies: &HashMap<Uuid, Policy>, key: &Sealed) -> Option<Source> {
-    let policy = policies.get(&key.told.policy)?;
+    let policy = policies.get(&key.update.policy)?;
     router.key(&policy.holders, &key.spki).map(|routed| Source::Routed(Arc::new(routed)))
 }
 

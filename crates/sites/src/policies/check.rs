@@ -66,8 +66,11 @@ pub struct Resolved {
 
 impl Resolved {
     /// Returns the error for a formula that no node satisfies.
-    pub(super) fn nobody(&self) -> PolicyError {
-        PolicyError::Nobody { formula: self.formula.to_string(), there_are: tell(&self.there_are) }
+    pub(super) fn no_node_error(&self) -> PolicyError {
+        PolicyError::Nobody {
+            formula: self.formula.to_string(),
+            there_are: format_attributes(&self.there_are),
+        }
     }
 }
 
@@ -136,7 +139,7 @@ pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
 }
 
 /// Formats attributes: `the nodes have country: DE, FR; region: EU`.
-fn tell(there_are: &[Attribute]) -> String {
+fn format_attributes(there_are: &[Attribute]) -> String {
     if there_are.is_empty() {
         return "no node is enrolled, or no node has attributes: add attributes to a site, and enrol a node there".to_owned();
     }

@@ -99,7 +99,7 @@ impl KeyPolicies {
         check_name(name)?;
         let resolved = self.check(formula).await?;
         if resolved.nodes.is_empty() {
-            return Err(resolved.nobody());
+            return Err(resolved.no_node_error());
         }
         let (id, at) = (Uuid::now_v7(), self.now_us());
         let policy = PolicyRow {

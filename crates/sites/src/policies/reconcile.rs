@@ -66,19 +66,19 @@ impl KeyPolicies {
         let mut passes = self.0.passes.lock().await;
         // Read first: later changes are left for another pass.
         let change = tables::Places::of(self.store()).last_change().await?;
-        let scene = self.scene().await?;
-        let seen = scene.fingerprint;
+        let pass_input = self.pass_input().await?;
+        let seen = pass_input.fingerprint;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         passes.change = change;
         if passes.seen == Some(seen) && !is_over {
             return Ok(ReconcileResult::default());
         }
         passes.seen = None;
-        let (done, whole) = self.walk(&scene, change).await?;
+        let (done, is_complete) = self.walk(&pass_input, change).await?;
         passes.walked = Some(Instant::now());
-        self.0.unmade.store(done.failed, Relaxed);
+        self.0.failed_wraps.store(done.failed, Relaxed);
         // A failure is retried by the next pass.
-        passes.seen = whole.then_some(seen);
+        passes.seen = is_complete.then_some(seen);
         if done != ReconcileResult::default() {
             let ReconcileResult { made, withdrawn, failed } = done;
             tracing::info!(made, withdrawn, failed, "wraps of key policies brought up to date");
@@ -86,7 +86,7 @@ impl KeyPolicies {
         Ok(done)
     }
 
-    async fn scene(&self) -> Result<PassInput, PolicyError> {
+    async fn pass_input(&self) -> Result<PassInput, PolicyError> {
         let policies = self.all_policies().await?;
         let (mut generations, mut after) = (BTreeMap::new(), Uuid::nil());
         loop {
@@ -97,8 +97,8 @@ impl KeyPolicies {
         }
         let nodes = self.placed_nodes().await?;
         // Evaluating thousands of policies and nodes takes CPU time, so it runs on a blocking thread.
-        let scene = tokio::task::spawn_blocking(move || PassInput::of(&policies, generations, nodes));
-        scene.await.map_err(|_| PolicyError::Stopped)
+        let pass_input = tokio::task::spawn_blocking(move || PassInput::of(&policies, generations, nodes));
+        pass_input.await.map_err(|_| PolicyError::Stopped)
     }
 
     async fn all_policies(&self) -> Result<Vec<PolicyRow>, PolicyError> {
@@ -116,9 +116,9 @@ impl KeyPolicies {
     /// Compares the required and the existing wrapped policy keys, both sorted by primary key. `seen` is the last change before the
     /// input was read; other servers' changes since then have higher numbers. The second result is true if no work is left for
     /// another pass.
-    async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(ReconcileResult, bool), PolicyError> {
-        let (mut done, mut whole) = (ReconcileResult::default(), true);
-        let mut wanted = scene.wanted().peekable();
+    async fn walk(&self, pass_input: &PassInput, seen: i64) -> Result<(ReconcileResult, bool), PolicyError> {
+        let (mut done, mut is_complete) = (ReconcileResult::default(), true);
+        let mut wanted = pass_input.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
         loop {
             let page = tables::Places::of(self.store()).live_wraps(after, PAGE_ROWS_MAX).await?;
@@ -126,7 +126,7 @@ impl KeyPolicies {
             for found in page {
                 while let Some(next) = wanted.next_if(|(key, _)| *key < found) {
                     missing.push(next);
-                    whole &= self.wrap_batch(scene, &mut missing, &mut done).await?;
+                    is_complete &= self.wrap_batch(pass_input, &mut missing, &mut done).await?;
                 }
                 if wanted.next_if(|(key, _)| *key == found).is_none() {
                     stray.push(found);
@@ -136,17 +136,17 @@ impl KeyPolicies {
             if is_last {
                 for next in wanted.by_ref() {
                     missing.push(next);
-                    whole &= self.wrap_batch(scene, &mut missing, &mut done).await?;
+                    is_complete &= self.wrap_batch(pass_input, &mut missing, &mut done).await?;
                 }
             }
-            whole &= self.wrap(scene, &missing, &mut done).await?;
+            is_complete &= self.wrap(pass_input, &missing, &mut done).await?;
             for some in stray.chunks(BATCH) {
                 done.withdrawn += self.withdraw_wraps(some.to_vec(), seen).await?;
             }
             missing.clear();
             stray.clear();
             if is_last {
-                return Ok((done, whole));
+                return Ok((done, is_complete));
             }
         }
     }
@@ -154,14 +154,14 @@ impl KeyPolicies {
     /// Calls [`Self::wrap`] if a batch of missing wrapped policy keys is full, which bounds the memory.
     async fn wrap_batch(
         &self,
-        scene: &PassInput,
+        pass_input: &PassInput,
         missing: &mut Vec<(WrapKey, usize)>,
         done: &mut ReconcileResult,
     ) -> Result<bool, PolicyError> {
         if missing.len() < BATCH {
             return Ok(true);
         }
-        let is_whole = self.wrap(scene, missing, done).await?;
+        let is_whole = self.wrap(pass_input, missing, done).await?;
         missing.clear();
         Ok(is_whole)
     }
@@ -169,7 +169,7 @@ impl KeyPolicies {
     /// Creates and stores wrapped policy keys. Returns false when their input is outdated.
     async fn wrap(
         &self,
-        scene: &PassInput,
+        pass_input: &PassInput,
         missing: &[(WrapKey, usize)],
         done: &mut ReconcileResult,
     ) -> Result<bool, PolicyError> {
@@ -180,7 +180,7 @@ impl KeyPolicies {
         nodes.sort_unstable();
         nodes.dedup();
         let mut ids: Vec<Uuid> =
-            missing.iter().filter_map(|(key, _)| Some(scene.generation(key)?.id)).collect();
+            missing.iter().filter_map(|(key, _)| Some(pass_input.generation(key)?.id)).collect();
         ids.dedup();
         let (kems, seeds) = self
             .store()
@@ -194,17 +194,17 @@ impl KeyPolicies {
             .await?;
         let (mut pairs, mut work) = (HashMap::<Uuid, Option<Arc<PolicyKey>>>::new(), Vec::new());
         for (key, place) in missing {
-            let Some(generation) = scene.generation(key) else { continue };
+            let Some(generation) = pass_input.generation(key) else { continue };
             let pair = pairs.entry(generation.id).or_insert_with(|| {
                 let opened = self.open_seed(generation, seeds.get(&generation.id));
-                let told = opened.inspect_err(|error| {
+                let logged = opened.inspect_err(|error| {
                     tracing::error!(policy = %key.policy, %error, "the key of a policy cannot be wrapped for its nodes");
                 });
-                told.ok().map(Arc::new)
+                logged.ok().map(Arc::new)
             });
-            let kem = kems.get(&key.node).and_then(|octets| KemPublic::parse(octets).ok());
+            let kem = kems.get(&key.node).and_then(|bytes| KemPublic::parse(bytes).ok());
             match pair.clone().zip(kem) {
-                Some((pair, kem)) => work.push((*key, pair, kem, scene.nodes[*place].clone())),
+                Some((pair, kem)) => work.push((*key, pair, kem, pass_input.nodes[*place].clone())),
                 None => done.failed += 1,
             }
         }
@@ -251,9 +251,9 @@ impl PassInput {
             (policy.id, formula.map(|formula| classes.satisfying(&formula)).unwrap_or_default())
         };
         let satisfying = policies.iter().map(who).collect();
-        let mut scene = Self { generations, nodes, satisfying, fingerprint: 0 };
-        scene.fingerprint = scene.fingerprint();
-        scene
+        let mut pass_input = Self { generations, nodes, satisfying, fingerprint: 0 };
+        pass_input.fingerprint = pass_input.fingerprint();
+        pass_input
     }
 
     fn generation(&self, key: &WrapKey) -> Option<&GenerationRow> {

@@ -35,11 +35,11 @@ pub(super) struct RegistryState {
     /// Allows one pass at a time in this process.
     pub(super) passes: tokio::sync::Mutex<PassState>,
     /// Number of wrapped policy keys that the last pass could not create.
-    pub(super) unmade: AtomicUsize,
+    pub(super) failed_wraps: AtomicUsize,
     /// Number of keys that the last pass could not seal again, and number of policies whose keys all failed.
     pub(super) stuck: AtomicUsize,
     /// Time of the last log line about stuck policies.
-    pub(super) stuck_told: Mutex<Option<Instant>>,
+    pub(super) stuck_logged_at: Mutex<Option<Instant>>,
 }
 
 impl KeyPolicies {
@@ -47,16 +47,16 @@ impl KeyPolicies {
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
         keystore.register_sealed_column(&SEALED_SEEDS);
-        let (passes, unmade, stuck) =
+        let (passes, failed_wraps, stuck) =
             (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         Self(Shared::new(RegistryState {
             store,
             keystore,
             clock,
             passes,
-            unmade,
+            failed_wraps,
             stuck,
-            stuck_told: Mutex::default(),
+            stuck_logged_at: Mutex::default(),
         }))
     }
 
@@ -72,7 +72,7 @@ impl KeyPolicies {
     /// that could not be resealed.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
-        (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))
+        (self.0.failed_wraps.load(Relaxed), self.0.stuck.load(Relaxed))
     }
 
     /// Generates a key pair, with its private half sealed under the master key.

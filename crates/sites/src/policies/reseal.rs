@@ -29,20 +29,20 @@ impl KeyPolicies {
     /// Completed work stays; the next call does the rest.
     #[crate::boxed]
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
-        let (tell, mut stuck) = (self.may_log_stuck(), 0);
-        let count = self.reseal_all(tell, &mut stuck).await;
+        let (may_log, mut stuck) = (self.may_log_stuck(), 0);
+        let count = self.reseal_all(may_log, &mut stuck).await;
         self.0.stuck.store(stuck, Relaxed);
         count
     }
 
-    async fn reseal_all(&self, tell: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
+    async fn reseal_all(&self, may_log: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
         let (mut count, mut after) = (0, Uuid::nil());
         loop {
             let page = tables::Places::of(self.store()).policies_behind(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(count) };
             after = *last;
             for policy in page {
-                match self.reseal_policy(policy, tell).await {
+                match self.reseal_policy(policy, may_log).await {
                     Ok((done, left)) => {
                         count += done;
                         *stuck += left;
@@ -51,7 +51,7 @@ impl KeyPolicies {
                     Err(error @ PolicyError::Store(_)) => return Err(error),
                     Err(error) => {
                         *stuck += 1;
-                        if tell {
+                        if may_log {
                             tracing::error!(%policy, %error, "the keys of a policy cannot be resealed");
                         }
                     }
@@ -63,16 +63,16 @@ impl KeyPolicies {
     /// Returns whether this pass may log stuck keys. Limits the log: passes run with every change, and keys can stay stuck for
     /// days.
     fn may_log_stuck(&self) -> bool {
-        let mut told = self.0.stuck_told.lock();
-        let is_over = told.is_none_or(|told| told.elapsed() >= WALK_EVERY);
+        let mut logged_at = self.0.stuck_logged_at.lock();
+        let is_over = logged_at.is_none_or(|logged_at| logged_at.elapsed() >= WALK_EVERY);
         if is_over {
-            *told = Some(Instant::now());
+            *logged_at = Some(Instant::now());
         }
         is_over
     }
 
     /// Returns the number of keys sealed again, and of keys that could not be opened.
-    async fn reseal_policy(&self, id: Uuid, tell: bool) -> Result<(usize, usize), PolicyError> {
+    async fn reseal_policy(&self, id: Uuid, may_log: bool) -> Result<(usize, usize), PolicyError> {
         let view = match self.view(id).await {
             Err(PolicyError::NotFound(_)) => return Ok((0, 0)),
             view => view?,
@@ -84,7 +84,7 @@ impl KeyPolicies {
         }
         let newest = newest.row.clone();
         let rows = view.generations.into_iter().map(|generation| (generation.row.generation, generation.row));
-        let (count, stuck) = self.reseal_keys(id, &newest, rows.collect(), tell).await?;
+        let (count, stuck) = self.reseal_keys(id, &newest, rows.collect(), may_log).await?;
         let (number, name) = (newest.generation, view.row.name);
         let details = json!({"name": name, "generation": number, "keys": count});
         let event = self.event(ACTOR, "key_policy.retire_generations", format!("key-policy/{id}"), details);
@@ -104,7 +104,7 @@ impl KeyPolicies {
         policy: Uuid,
         newest: &GenerationRow,
         rows: HashMap<u32, GenerationRow>,
-        tell: bool,
+        may_log: bool,
     ) -> Result<(usize, usize), PolicyError> {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
         let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
@@ -114,10 +114,12 @@ impl KeyPolicies {
                 .await?;
             let Some(last) = keys.last() else { return Ok((count, stuck)) };
             after = last.spki_sha256;
-            let pairs = self.pairs_of(&rows, &keys, tell).await?;
+            let pairs = self.pairs_of(&rows, &keys, may_log).await?;
             let (to, into, all) = (to.clone(), newest.generation, keys.len());
             let made = tokio::task::spawn_blocking(move || {
-                keys.into_iter().filter_map(|key| anew(policy, key, &pairs, &to, into, tell)).collect()
+                keys.into_iter()
+                    .filter_map(|key| reseal_key(policy, key, &pairs, &to, into, may_log))
+                    .collect()
             });
             let made: Vec<ResealedKey> = made.await.unwrap_or_default();
             stuck += all - made.len();
@@ -139,7 +141,7 @@ impl KeyPolicies {
         &self,
         rows: &HashMap<u32, GenerationRow>,
         keys: &[ResealedKey],
-        tell: bool,
+        may_log: bool,
     ) -> Result<HashMap<u32, PolicyKey>, PolicyError> {
         let mut numbers: Vec<u32> = keys.iter().map(|key| key.from).collect();
         numbers.sort_unstable();
@@ -154,7 +156,7 @@ impl KeyPolicies {
         for row in needed {
             match self.open_seed(row, seeds.get(&row.id)) {
                 Ok(pair) => drop(pairs.insert(row.generation, pair)),
-                Err(error) if tell => {
+                Err(error) if may_log => {
                     tracing::error!(policy = %row.policy, %error, "keys of a policy cannot be resealed");
                 }
                 Err(_) => {}
@@ -165,13 +167,13 @@ impl KeyPolicies {
 }
 
 /// Seals a key to the newest generation. `None` if the key cannot be opened: it keeps its generation.
-fn anew(
+fn reseal_key(
     policy: Uuid,
     key: ResealedKey,
     pairs: &HashMap<u32, PolicyKey>,
     to: &KemPublic,
     into: u32,
-    tell: bool,
+    may_log: bool,
 ) -> Option<ResealedKey> {
     let from =
         SealContext { policy: policy.into_bytes(), generation: key.from, spki_sha256: key.spki_sha256 };
@@ -180,7 +182,7 @@ fn anew(
     match pair.reseal(&key.blob, &from, to, &SealContext { generation: into, ..from }) {
         Ok(blob) => Some(ResealedKey { blob, ..key }),
         Err(error) => {
-            if tell {
+            if may_log {
                 let spki_sha256 = x509::SpkiHash::from_bytes(key.spki_sha256);
                 tracing::error!(%policy, %spki_sha256, %error, "a sealed key cannot be resealed: seal the key again");
             }

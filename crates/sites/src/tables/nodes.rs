@@ -175,11 +175,11 @@ pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError
         node.changed.into(),
         node.enrolled_at_us.into(),
     ];
-    let entered = tx.execute(INSERT, parameters).await? == 1;
-    if entered {
+    let inserted = tx.execute(INSERT, parameters).await? == 1;
+    if inserted {
         super::presence::enter(tx, node.id).await?;
     }
-    Ok(entered)
+    Ok(inserted)
 }
 
 /// Returns the number of nodes that are not retired, at a site or in total.

@@ -103,16 +103,16 @@ impl KeyStateChanges {
         let policies = self.policies.iter().map(|one| (one.changed, one.name.len() + one.formula.len()));
         let wraps = self.wraps.iter().map(|one| (one.changed, sealed(&one.blob)));
         let keys = self.keys.iter().map(|one| {
-            let octets = one.spki.len() + one.name.len() + sealed(&one.blob);
-            (one.changed, octets)
+            let bytes = one.spki.len() + one.name.len() + sealed(&one.blob);
+            (one.changed, bytes)
         });
         let mut changes: Vec<(i64, usize)> = policies.chain(wraps).chain(keys).collect();
         changes.sort_unstable();
-        let (mut end, mut octets) = (None, 0);
+        let (mut end, mut bytes) = (None, 0);
         for (changed, more) in changes {
-            octets += more;
+            bytes += more;
             match end {
-                Some(end) if octets > PAGE_BYTES_MAX => return end,
+                Some(end) if bytes > PAGE_BYTES_MAX => return end,
                 _ => end = Some(changed),
             }
         }

@@ -278,8 +278,8 @@ impl Access<'_> {
         };
         let mut parameters = vec![Value::from(kind.name())];
         parameters.extend(key_or(after, listing, &[Value::Text(String::new())])?);
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, PAGE, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, listing, |mut row| {
             let identity = identity_row(&mut row)?;
             let key = vec![identity.name.as_str().into()];

@@ -303,14 +303,14 @@ pub async fn insert_key_ceremony(tx: &mut Tx, new: &KeyCeremony) -> Result<(), S
     ];
     tx.execute(INSERT_CEREMONY, parameters).await?;
     let most = if new.identity.is_nil() { UNKNOWN_CEREMONIES_MAX } else { CEREMONIES_MAX };
-    let surplus: Vec<Value> = vec![
+    let trim_parameters: Vec<Value> = vec![
         new.identity.into(),
         new.purpose.name().into(),
         i64::from(new.after_password).into(),
         i64::from(u32::MAX).into(),
         most.into(),
     ];
-    tx.execute(TRIM_CEREMONIES, surplus).await.map(drop)
+    tx.execute(TRIM_CEREMONIES, trim_parameters).await.map(drop)
 }
 
 /// Deletes and returns a ceremony, so that it can be used only once. Of several concurrent transactions only one gets it.

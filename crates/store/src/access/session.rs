@@ -130,8 +130,8 @@ pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreEr
         new.chain.clone().into(),
     ];
     tx.execute(INSERT, parameters).await?;
-    let surplus = vec![new.identity.into(), SESSIONS_MAX.into(), SESSIONS_MAX.into()];
-    tx.execute(TRIM, surplus).await.map(drop)
+    let trim_parameters = vec![new.identity.into(), SESSIONS_MAX.into(), SESSIONS_MAX.into()];
+    tx.execute(TRIM, trim_parameters).await.map(drop)
 }
 
 /// Records that the person of a session has just authenticated again. Returns false when the session does not exist.

@@ -102,8 +102,8 @@ pub async fn insert_sign_in_link(tx: &mut Tx, new: &SignInLink) -> Result<(), St
         new.expires_at_us.into(),
     ];
     tx.execute(INSERT_LINK, parameters).await?;
-    let surplus = vec![new.identity.into(), i64::from(u32::MAX).into(), LINKS_MAX.into()];
-    tx.execute(TRIM_LINKS, surplus).await.map(drop)
+    let trim_parameters = vec![new.identity.into(), i64::from(u32::MAX).into(), LINKS_MAX.into()];
+    tx.execute(TRIM_LINKS, trim_parameters).await.map(drop)
 }
 
 /// Marks a link as used. Returns false when the link does not exist or was used before. Of several concurrent transactions only

@@ -99,9 +99,11 @@ impl Inventory<'_> {
         };
         let mut parameters = vec![Value::Int(certificate.int()?)];
         parameters.extend(key_or(after, "certificate-endpoints", &[Value::Int(0), Value::Int(0)])?);
-        let (limit, asked) = limit_of(limit);
-        let rows =
-            self.0.rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self
+            .0
+            .rows(Cost::Walk, &sql::endpoints_of_certificate(), with_limit(parameters, fetch_limit))
+            .await?;
         page(rows, limit, "certificate-endpoints", |row| {
             let found = inventory_row(row)?;
             let chain = found.row.chain.map_or(0, |chain| chain.0);
@@ -125,8 +127,9 @@ impl Inventory<'_> {
             vec![name.as_str().into(), format!("{name}.").into(), format!("{name}/").into()];
         let first = [Value::Text(String::new()), Value::Int(0), Value::Int(0)];
         parameters.extend(key_or(after, "named", &first)?);
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::CERTIFICATES_NAMED, with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows =
+            self.0.rows(Cost::Walk, sql::CERTIFICATES_NAMED, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "named", |mut row| {
             let name = row.text()?;
             let certificate = leaf_facts(&mut row)?

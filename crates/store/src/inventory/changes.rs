@@ -25,8 +25,8 @@ impl Inventory<'_> {
     ) -> Result<Page<ChangeRow>, StoreError> {
         let first = [Value::Int(since_us.saturating_sub(1)), Value::Int(i64::MAX), Value::Int(i64::MAX)];
         let key = key_or(after, "changes", &first)?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, sql::CHANGES, with_limit(key, fetch_limit)).await?;
         // Checked after the read, because rows that were pruned during the read are missing.
         self.check_changes_complete(since_us).await?;
         page(rows, limit, "changes", |mut row| {
@@ -89,16 +89,16 @@ impl Inventory<'_> {
         };
         let ids = [a, b];
         let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
-        let (limit, asked) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let (mut rows, mut rest) = (Vec::new(), None);
         if part == SEEN {
             let end = self.range_end(b, endpoint, range).await?;
             let last = end.unwrap_or(i64::MAX);
-            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, asked, last]).await?;
+            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, fetch_limit, last]).await?;
             rest = end.map(|end| key_at(SEEN, end));
             (part, endpoint) = (UNSEEN, 0);
         }
-        let room = asked - rows.len() as i64;
+        let room = fetch_limit - rows.len() as i64;
         if part == UNSEEN && rest.is_none() && room > 0 {
             let end = self.range_end(a, endpoint, range).await?;
             let last = end.unwrap_or(i64::MAX);

@@ -65,8 +65,8 @@ impl Inventory<'_> {
             }
         };
         let key = after.map(|cursor| cursor.key(listing, &shape)).transpose()?;
-        let (limit, asked) = limit_of(limit);
-        let (statement, parameters) = sql::inventory_page(filter, key, asked);
+        let (limit, fetch_limit) = limit_of(limit);
+        let (statement, parameters) = sql::inventory_page(filter, key, fetch_limit);
         let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(rows, limit, listing, |row| {
             let found = inventory_row(row)?;
@@ -115,8 +115,9 @@ impl Inventory<'_> {
         let mut parameters =
             vec![wanted.host.into(), port.unwrap_or(0).into(), port.unwrap_or(u16::MAX).into()];
         parameters.extend(key_or(after, "host-endpoints", &first)?);
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, &sql::endpoints_of_host(), with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows =
+            self.0.rows(Cost::Walk, &sql::endpoints_of_host(), with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "host-endpoints", |row| {
             let found = inventory_row(row)?.row;
             let key = key_values_after_host(&found.endpoint);
@@ -140,8 +141,9 @@ impl Inventory<'_> {
             None => return Ok(Page { rows: Vec::new(), next: None }),
         }
         parameters.extend(key_or(after, "history", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?);
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::ENDPOINT_HISTORY, with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows =
+            self.0.rows(Cost::Walk, sql::ENDPOINT_HISTORY, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "history", |row| {
             let (observation, scan) = observation_row(row)?;
             let key = vec![observation.observed_at_us.into(), scan.into()];
@@ -159,8 +161,8 @@ impl Inventory<'_> {
         limit: usize,
     ) -> Result<Page<KnownEndpoint>, StoreError> {
         let key = key_or(after, "known", &[Value::Int(0)])?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::KNOWN_ENDPOINTS, with_limit(key, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, sql::KNOWN_ENDPOINTS, with_limit(key, fetch_limit)).await?;
         page(rows, limit, "known", |mut row| {
             let known = KnownEndpoint {
                 endpoint: endpoint_key(&mut row)?,
@@ -179,8 +181,8 @@ impl Inventory<'_> {
     /// [`StoreError::BadCursor`]; database errors.
     pub async fn issuers(self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerRow>, StoreError> {
         let key = key_or(after, "issuers", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::ISSUERS, with_limit(key, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, sql::ISSUERS, with_limit(key, fetch_limit)).await?;
         page(rows, limit, "issuers", |mut row| {
             let issuer = IssuerRow {
                 issuer: row.text()?,

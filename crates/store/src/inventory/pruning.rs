@@ -213,7 +213,7 @@ pub struct Pruning {
     baseline: [i64; 2],
     part: Part,
     /// `prune_at` and row id of the last visited scan.
-    place: (i64, i64),
+    last_visited: (i64, i64),
     visit: Option<Visit>,
     done: Pruned,
 }
@@ -256,7 +256,7 @@ impl Scans<'_> {
             now_us,
             baseline,
             part: Part::New,
-            place: (0, 0),
+            last_visited: (0, 0),
             visit: None,
             done: Pruned::default(),
         })
@@ -331,7 +331,7 @@ impl Pruning {
         self.done.observations += removed;
         self.visit = Some(visit);
         if read < PRUNE_ROWS_MAX {
-            self.leave(visit).await?;
+            self.end_visit(visit).await?;
         }
         Ok(Some(began.elapsed()))
     }
@@ -347,11 +347,11 @@ impl Pruning {
         while self.visit.is_none() {
             if let Some(mut row) = self.next_scan().await? {
                 let scan = row.int()?;
-                self.place = (row.int()?, scan);
+                self.last_visited = (row.int()?, scan);
                 self.visit = Some(Visit { scan, after: 0, removed: 0, kept: 0 });
                 break;
             }
-            (self.part, self.place) = match self.part {
+            (self.part, self.last_visited) = match self.part {
                 Part::New => (Part::Due, (0, 0)),
                 Part::Due => (Part::Empty, (EMPTY - 1, 0)),
                 Part::Empty => return Ok(None),
@@ -362,7 +362,7 @@ impl Pruning {
 
     /// Returns the next scan of the current part: its row id and `prune_at`.
     async fn next_scan(&self) -> Result<Option<Row>, StoreError> {
-        let (prune_at, scan) = self.place;
+        let (prune_at, scan) = self.last_visited;
         let parameters = self.prunable(scan);
         let until_us = match self.part {
             Part::New => return self.store.row(SCAN_TO_PRUNE, parameters.to_vec()).await,
@@ -394,7 +394,7 @@ impl Pruning {
     }
 
     /// Ends the visit of a scan. Removes it if no observation is left.
-    async fn leave(&mut self, visit: Visit) -> Result<(), StoreError> {
+    async fn end_visit(&mut self, visit: Visit) -> Result<(), StoreError> {
         let removed = visit.kept == 0 && self.remove_scan(visit.scan).await?;
         if self.mode == PruneMode::Remove && !removed {
             let next = self.now_us.saturating_add(REVISIT_US);

@@ -116,8 +116,8 @@ impl Scans<'_> {
     /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ScanRow>, StoreError> {
         let key = key_or(after, "scans", &[Value::Int(i64::MAX)])?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::SCANS, with_limit(key, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, sql::SCANS, with_limit(key, fetch_limit)).await?;
         page(rows, limit, "scans", |row| {
             let (scan, id) = scan_row(row)?;
             Ok((scan, vec![id.into()]))
@@ -164,8 +164,9 @@ impl Scans<'_> {
     ) -> Result<Page<EndpointKey>, StoreError> {
         let mut parameters = vec![self.row_id(scan).await?.into()];
         parameters.extend(key_or(after, "scanned", &[Value::Int(0)])?);
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, sql::SCANNED_ENDPOINTS, with_limit(parameters, asked)).await?;
+        let (limit, fetch_limit) = limit_of(limit);
+        let rows =
+            self.0.rows(Cost::Walk, sql::SCANNED_ENDPOINTS, with_limit(parameters, fetch_limit)).await?;
         page(rows, limit, "scanned", |mut row| Ok((endpoint_key(&mut row)?, vec![row.int()?.into()])))
     }
 

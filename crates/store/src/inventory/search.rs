@@ -24,13 +24,13 @@ SELECT host, port, outcome, leaf_not_after FROM endpoints WHERE host >= ?1 AND h
 pub(crate) const ALL: &[&str] = &[HOSTS];
 
 impl Inventory<'_> {
-    /// Returns endpoints whose host begins with this text, at most `most`. Uses one index lookup.
+    /// Returns endpoints whose host begins with this text, at most `limit`. Uses one index lookup.
     ///
     /// # Errors
     /// Database errors.
-    pub async fn search(self, text: &str, most: usize) -> Result<Vec<FoundEndpoint>, StoreError> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters = vec![text.into(), format!("{text}\u{10ffff}").into(), most.into()];
+    pub async fn search(self, text: &str, limit: usize) -> Result<Vec<FoundEndpoint>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let parameters = vec![text.into(), format!("{text}\u{10ffff}").into(), limit.into()];
         let rows = self.0.rows(Cost::Point, HOSTS, parameters).await?;
         rows.into_iter()
             .map(|mut row| {

@@ -57,7 +57,7 @@ pub struct WriterOptions {
     /// Maximum rows in the channel; at least 1. When it is full, [`Sender::send`] waits.
     pub queue_rows_max: usize,
     /// Time for which a transient error is retried, counted from its first occurrence.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
     /// Called after each transaction.
     pub on_flush: Option<OnFlush>,
 }
@@ -68,7 +68,7 @@ impl Default for WriterOptions {
             rows_max: ROWS_MAX,
             flush_interval: FLUSH_INTERVAL,
             queue_rows_max: QUEUE_ROWS_MAX,
-            patience: TIMEOUT,
+            retry_timeout: TIMEOUT,
             on_flush: None,
         }
     }
@@ -265,7 +265,7 @@ impl WriterTask {
             let began = Instant::now();
             match Scans::of(&self.store).record_shared(self.scan, Arc::clone(batch)).await {
                 Ok(recorded) => {
-                    self.note(batch.len(), recorded, began.elapsed());
+                    self.count_batch(batch.len(), recorded, began.elapsed());
                     if trouble.is_some() {
                         info!(rows = batch.len(), "the database is available again");
                         self.status.send_replace(Status::Healthy);
@@ -277,12 +277,12 @@ impl WriterTask {
                         warn!(error = &error as &dyn std::error::Error, "waiting for the database");
                         (Instant::now(), tokio::time::Instant::now())
                     });
-                    if clock.elapsed() >= self.options.patience {
+                    if clock.elapsed() >= self.options.retry_timeout {
                         return Err(error);
                     }
                     self.totals.lock().unwrap_or_else(PoisonError::into_inner).retries += 1;
                     self.status.send_replace(Status::Waiting { since, error: error.to_string().into() });
-                    tokio::time::sleep(pause.min(self.options.patience.saturating_sub(clock.elapsed())))
+                    tokio::time::sleep(pause.min(self.options.retry_timeout.saturating_sub(clock.elapsed())))
                         .await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
@@ -291,9 +291,9 @@ impl WriterTask {
         }
     }
 
-    fn note(&self, rows: usize, recorded: Recorded, took: Duration) {
-        if let Some(OnFlush(told)) = &self.options.on_flush {
-            told(rows, took);
+    fn count_batch(&self, rows: usize, recorded: Recorded, took: Duration) {
+        if let Some(OnFlush(callback)) = &self.options.on_flush {
+            callback(rows, took);
         }
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.recorded += recorded;

@@ -15,9 +15,9 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
     let first = world.scan().await;
     first
         .record(&[
-            first.saw("a-same", &old),
-            first.saw("b-changed", &old),
-            first.saw("c-gone", &old),
+            first.leaf_observation("a-same", &old),
+            first.leaf_observation("b-changed", &old),
+            first.leaf_observation("c-gone", &old),
             first.silent("d-returned"),
             first.silent("e-outcome"),
         ])
@@ -27,12 +27,12 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
     reset.outcome = ProbeOutcome::Reset;
     second
         .record(&[
-            second.saw("a-same", &old),
-            second.saw("b-changed", &new),
+            second.leaf_observation("a-same", &old),
+            second.leaf_observation("b-changed", &new),
             second.silent("c-gone"),
-            second.saw("d-returned", &new),
+            second.leaf_observation("d-returned", &new),
             reset,
-            second.saw("f-new", &new),
+            second.leaf_observation("f-new", &new),
         ])
         .await;
 
@@ -64,27 +64,27 @@ pub(crate) async fn two_scans_are_compared(world: World) {
     let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
     let a = world.scan().await;
     a.record(&[
-        a.saw("same", &old),
-        a.saw("changed", &old),
-        a.saw("gone", &old),
+        a.leaf_observation("same", &old),
+        a.leaf_observation("changed", &old),
+        a.leaf_observation("gone", &old),
         a.silent("returned"),
         a.silent("outcome"),
-        a.saw("skipped", &old),
+        a.leaf_observation("skipped", &old),
     ])
     .await;
     // A scan in between records the change first. The comparison of scans a and b still reports it.
     let between = world.scan().await;
-    between.record(&[between.saw("changed", &new)]).await;
+    between.record(&[between.leaf_observation("changed", &new)]).await;
     let b = world.scan().await;
     let mut reset = b.silent("outcome");
     reset.outcome = ProbeOutcome::Reset;
     b.record(&[
-        b.saw("fresh", &new),
+        b.leaf_observation("fresh", &new),
         reset,
-        b.saw("returned", &old),
+        b.leaf_observation("returned", &old),
         b.silent("gone"),
-        b.saw("changed", &new),
-        b.saw("same", &old),
+        b.leaf_observation("changed", &new),
+        b.leaf_observation("same", &old),
     ])
     .await;
     let mut rows =
@@ -112,10 +112,10 @@ pub(crate) async fn a_page_of_a_comparison_reads_a_bounded_number_of_endpoints(w
     let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
     let hosts: Vec<String> = (0..20).map(|number| format!("h{number:02}")).collect();
     let (a, b) = (world.scan().await, world.scan().await);
-    a.record(&hosts.iter().map(|host| a.saw(host, &old)).collect::<Vec<_>>()).await;
+    a.record(&hosts.iter().map(|host| a.leaf_observation(host, &old)).collect::<Vec<_>>()).await;
     let certificate_of = |host: &String| if host == "h17" { &new } else { &old };
     let probed = hosts.iter().filter(|host| *host != "h18");
-    b.record(&probed.map(|host| b.saw(host, certificate_of(host))).collect::<Vec<_>>()).await;
+    b.record(&probed.map(|host| b.leaf_observation(host, certificate_of(host))).collect::<Vec<_>>()).await;
 
     let inventory = store::Inventory::of(&world.store);
     let first = inventory.diff_scans_in(a.id, b.id, None, 10, 3).await.unwrap();
@@ -151,7 +151,7 @@ pub(crate) async fn endpoint_history_is_paged_newest_first(world: World) {
     let mut expected = Vec::new();
     for n in 0..7 {
         let scan = world.scan().await;
-        scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + n / 3 * DAY))]).await;
+        scan.record(&[scan.leaf_observation("a", &certificate("a", "CN=CA", NOW + n / 3 * DAY))]).await;
         expected.insert(0, scan.at);
     }
     let rows =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use store::{AuditEvent, AuditFilter, Fault, NewEvent, OutboxPlace, Store, StoreError, audit, emit};
+use store::{AuditEvent, AuditFilter, Fault, NewEvent, OutboxPosition, Store, StoreError, audit, emit};
 use uuid::Uuid;
 
 use testbed::tables::{NOW, World};
@@ -23,13 +23,13 @@ async fn write(store: &Store, number: i64, fail: bool) -> Result<(), StoreError>
         .write("test", move |tx| {
             Box::pin(async move {
                 audit(tx, vec![event(number)]).await?;
-                let told = NewEvent {
+                let outbox_event = NewEvent {
                     at_us: NOW,
                     kind: "test.done",
                     subject: number.to_string(),
                     body: "{}".to_owned(),
                 };
-                emit(tx, vec![told]).await?;
+                emit(tx, vec![outbox_event]).await?;
                 if fail { Err(StoreError::Stale("on purpose".to_owned())) } else { Ok(()) }
             })
         })
@@ -100,8 +100,8 @@ pub(crate) async fn outbox_delivers_every_committed_event_once_and_in_order(worl
             one.await.unwrap();
         }
     });
-    let (mut place, mut seen) = (store.outbox_place("reader").await.unwrap(), Vec::new());
-    assert_eq!(place, OutboxPlace::default());
+    let (mut place, mut seen) = (store.outbox_position("reader").await.unwrap(), Vec::new());
+    assert_eq!(place, OutboxPosition::default());
     while seen.len() < 100 {
         for row in store.outbox_after(place, 7).await.unwrap() {
             assert!(row.place > place);
@@ -114,9 +114,9 @@ pub(crate) async fn outbox_delivers_every_committed_event_once_and_in_order(worl
     writing.await.unwrap();
     seen.sort_unstable();
     assert_eq!(seen, (0..100).collect::<Vec<_>>());
-    assert_eq!(store.outbox_place("reader").await.unwrap(), place);
+    assert_eq!(store.outbox_position("reader").await.unwrap(), place);
     assert_eq!(store.outbox_end().await.unwrap(), place);
-    store.outbox_advance("slow", OutboxPlace { transaction: 0, id: 1 }).await.unwrap();
+    store.outbox_advance("slow", OutboxPosition { transaction: 0, id: 1 }).await.unwrap();
     assert!(store.outbox_trim(NOW + 1).await.unwrap() <= 1);
     store.outbox_advance("slow", place).await.unwrap();
     assert!(store.outbox_trim(NOW + 1).await.unwrap() >= 99);

@@ -18,7 +18,7 @@ async fn five_hosts(world: &World) {
             let issuer = if n % 2 == 0 { "CN=Even CA, O=100% Trust" } else { "CN=Odd_CA" };
             let mut seen = match n {
                 3 => scan.silent(&host),
-                _ => scan.saw(&host, &certificate(&host, issuer, NOW + (5 - n) * DAY)),
+                _ => scan.leaf_observation(&host, &certificate(&host, issuer, NOW + (5 - n) * DAY)),
             };
             seen.severity = Severity::from_code(n);
             seen
@@ -85,7 +85,7 @@ pub(crate) async fn pages_are_complete_while_rows_are_inserted(world: World) {
     // Three expiry times for sixty hosts, so that pages end between equal keys.
     let leaves: Vec<_> = (0..3).map(|n| certificate(&format!("l{n}"), "CN=CA", NOW + n * DAY)).collect();
     let first: Vec<_> =
-        (0..60_usize).map(|n| scan.saw(&format!("h{n:02}.example"), &leaves[n % 3])).collect();
+        (0..60_usize).map(|n| scan.leaf_observation(&format!("h{n:02}.example"), &leaves[n % 3])).collect();
     scan.record(&first).await;
     for order in [InventoryOrder::Expiry, InventoryOrder::Host] {
         let filter = InventoryFilter { order, ..InventoryFilter::default() };
@@ -95,8 +95,9 @@ pub(crate) async fn pages_are_complete_while_rows_are_inserted(world: World) {
             let page = store::Inventory::of(&world.store).page(&filter, cursor.as_ref(), 7).await.unwrap();
             found.extend(hosts(&page, |row| row.endpoint.host.clone()));
             // Rows are inserted before and after the cursor.
-            let late = ["a", "z"]
-                .map(|side| scan.saw(&format!("{side}-{order:?}-{round}.example"), &leaves[round % 3]));
+            let late = ["a", "z"].map(|side| {
+                scan.leaf_observation(&format!("{side}-{order:?}-{round}.example"), &leaves[round % 3])
+            });
             scan.record(&late).await;
             match page.next {
                 Some(next) if round < 40 => cursor = Some(next),
@@ -143,7 +144,7 @@ pub(crate) async fn certificates_are_found_by_fingerprint_prefix_and_name(world:
     };
     let a = with([0xab, 0xcd, 0x10], &["Shop.example", "*.shop.example"]);
     let b = with([0xab, 0xcd, 0x20], &["workshop.example", "shop-a.example", "x.y.shop.example"]);
-    scan.record(&[scan.saw("a", &a), scan.saw("b", &b)]).await;
+    scan.record(&[scan.leaf_observation("a", &a), scan.leaf_observation("b", &b)]).await;
 
     let found = store::Inventory::of(&world.store).certificate("ABCD:1").await.unwrap().unwrap();
     assert_eq!(found.sha256, a.sha256);
@@ -180,7 +181,7 @@ pub(crate) async fn endpoints_of_a_ca_include_those_of_certificates_below_it(wor
     assert_eq!(below.len(), 4);
     // An endpoint is listed once, even if its chain repeats a certificate.
     let scan = world.scan().await;
-    let mut odd = scan.saw("twice.example", &leaf);
+    let mut odd = scan.leaf_observation("twice.example", &leaf);
     odd.chain = vec![Arc::clone(&leaf), issuing(), issuing()];
     scan.record(&[odd]).await;
     let below =

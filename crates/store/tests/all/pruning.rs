@@ -50,10 +50,13 @@ fn sighting(sha256: Option<[u8; 32]>, first: i64, last: i64, observations: u64) 
 
 pub(crate) async fn superseded_observations_are_removed_and_their_certificates_and_times_stay(world: World) {
     let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
-    let one = scanned(&world, |s| vec![s.saw("a", &old), s.saw("b", &old), s.saw("c", &old)]).await;
-    let two = scanned(&world, |s| vec![s.saw("a", &new), s.silent("b"), s.silent("d")]).await;
-    let three = scanned(&world, |s| vec![s.saw("a", &new), s.silent("b")]).await;
-    let four = scanned(&world, |s| vec![s.saw("a", &new), s.silent("b")]).await;
+    let one = scanned(&world, |s| {
+        vec![s.leaf_observation("a", &old), s.leaf_observation("b", &old), s.leaf_observation("c", &old)]
+    })
+    .await;
+    let two = scanned(&world, |s| vec![s.leaf_observation("a", &new), s.silent("b"), s.silent("d")]).await;
+    let three = scanned(&world, |s| vec![s.leaf_observation("a", &new), s.silent("b")]).await;
+    let four = scanned(&world, |s| vec![s.leaf_observation("a", &new), s.silent("b")]).await;
     let now = NOW + 9 * DAY;
     let young = pass(&world.store, one.at, now, PruneMode::Remove).await;
     assert_eq!(young, Pruned::default(), "no scan ended before");
@@ -98,16 +101,18 @@ pub(crate) async fn superseded_observations_are_removed_and_their_certificates_a
 
 pub(crate) async fn a_newer_observation_makes_a_kept_one_removable(world: World) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
-    let one = scanned(&world, |s| vec![s.saw("rare", &leaf), s.saw("a", &leaf)]).await;
+    let one =
+        scanned(&world, |s| vec![s.leaf_observation("rare", &leaf), s.leaf_observation("a", &leaf)]).await;
     for _ in 0..2 {
-        scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+        scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
     }
     let now = NOW + 9 * DAY;
     assert_eq!(pass(&world.store, NOW + DAY, now, PruneMode::Remove).await.observations, 1);
     let first = Scans::of(&world.store).get(one.id).await.unwrap().unwrap();
     assert_eq!((first.observations, first.pruned_at_us), (2, Some(now)));
-    let last = scanned(&world, |s| vec![s.saw("rare", &leaf), s.saw("a", &leaf)]).await;
-    scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let last =
+        scanned(&world, |s| vec![s.leaf_observation("rare", &leaf), s.leaf_observation("a", &leaf)]).await;
+    scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
     assert_eq!(history(&world, "rare").await, 2);
     let done = pass(&world.store, NOW + DAY, now + WEEK, PruneMode::Remove).await;
     // `a` in scans two and three, `rare` in scan one.
@@ -122,9 +127,9 @@ pub(crate) async fn an_unfinished_scan_is_pruned_thirty_days_after_its_start(wor
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     let killed = world.scan().await;
     // `rare` keeps the scan: without an observation its row would be removed.
-    killed.record(&[killed.saw("a", &leaf), killed.saw("rare", &leaf)]).await;
+    killed.record(&[killed.leaf_observation("a", &leaf), killed.leaf_observation("rare", &leaf)]).await;
     for _ in 0..2 {
-        scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+        scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
     }
     assert_eq!(pass(&world.store, NOW + 29 * DAY, NOW + 29 * DAY, PruneMode::Remove).await.observations, 0);
     assert_eq!(pass(&world.store, NOW + 31 * DAY, NOW + 31 * DAY, PruneMode::Remove).await.observations, 1);
@@ -138,13 +143,14 @@ pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newe
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     // The first scan of other targets: none is newer.
     let alone = world.scan_of(r#"{"targets":["alone"]}"#).await;
-    alone.record(&[alone.saw("a", &leaf)]).await;
+    alone.record(&[alone.leaf_observation("a", &leaf)]).await;
     finish(&alone).await;
-    let one = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let one = scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
     let empty = scanned(&world, |_| Vec::new()).await;
-    let two = scanned(&world, |s| vec![s.saw("a", &leaf), s.saw("rare", &leaf)]).await;
-    let three = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
-    let four = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let two =
+        scanned(&world, |s| vec![s.leaf_observation("a", &leaf), s.leaf_observation("rare", &leaf)]).await;
+    let three = scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
+    let four = scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]).await;
     let left = async || {
         let page = Scans::of(&world.store).page(None, 10).await.unwrap();
         page.rows.into_iter().map(|scan| scan.id).collect::<Vec<_>>()
@@ -171,9 +177,9 @@ pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newe
 
     // Later the scan that kept the last observation of `rare` loses it, and the scan of other targets has a successor.
     let again = world.scan_of(r#"{"targets":["alone"]}"#).await;
-    again.record(&[again.saw("rare", &leaf)]).await;
+    again.record(&[again.leaf_observation("rare", &leaf)]).await;
     finish(&again).await;
-    let later = [(); 2].map(|()| scanned(&world, |s| vec![s.saw("a", &leaf)]));
+    let later = [(); 2].map(|()| scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]));
     for scan in later {
         scan.await;
     }
@@ -185,7 +191,10 @@ pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newe
 async fn estate(world: &World, scans: usize, endpoints: usize) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     for _ in 0..scans {
-        scanned(world, |s| (0..endpoints).map(|number| s.saw(&format!("h{number}"), &leaf)).collect()).await;
+        scanned(world, |s| {
+            (0..endpoints).map(|number| s.leaf_observation(&format!("h{number}"), &leaf)).collect()
+        })
+        .await;
     }
 }
 

@@ -16,7 +16,7 @@ fn recorded(inserted: u64, duplicates: u64, new_certificates: u64, changed: u64)
 pub(crate) async fn observation_stores_endpoint_certificate_and_history(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=Issuing CA", NOW + 30 * DAY);
-    let seen = scan.saw("a.example", &leaf);
+    let seen = scan.leaf_observation("a.example", &leaf);
     assert_eq!(scan.record(std::slice::from_ref(&seen)).await, recorded(1, 0, 2, 1));
 
     let endpoint = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap();
@@ -54,7 +54,7 @@ pub(crate) async fn observation_stores_endpoint_certificate_and_history(world: W
 pub(crate) async fn replayed_batch_is_counted_as_duplicates(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
-    let batch = [scan.saw("a.example", &leaf), scan.silent("b.example")];
+    let batch = [scan.leaf_observation("a.example", &leaf), scan.silent("b.example")];
     assert_eq!(scan.record(&batch).await, recorded(2, 0, 2, 2));
     assert_eq!(scan.record(&batch).await, recorded(0, 2, 0, 0));
     // A resumed scan probes the endpoint again with another result: the first observation is kept.
@@ -70,14 +70,18 @@ pub(crate) async fn replayed_batch_is_counted_as_duplicates(world: World) {
 pub(crate) async fn repeated_endpoint_in_a_batch_is_stored_once(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
-    let batch = [scan.saw("a.example", &leaf), scan.silent("a.example"), scan.saw("c.example", &leaf)];
+    let batch = [
+        scan.leaf_observation("a.example", &leaf),
+        scan.silent("a.example"),
+        scan.leaf_observation("c.example", &leaf),
+    ];
     assert_eq!(scan.record(&batch).await, recorded(2, 1, 2, 2));
     assert!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap().answering);
 }
 
 pub(crate) async fn crash_before_commit_stores_nothing(world: World) {
     let scan = world.scan().await;
-    let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
+    let batch = [scan.leaf_observation("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::BeforeCommit);
     assert!(scan.try_record(&batch).await.unwrap_err().is_transient());
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().observations, 0);
@@ -89,7 +93,7 @@ pub(crate) async fn crash_before_commit_stores_nothing(world: World) {
 
 pub(crate) async fn retry_after_a_crash_after_commit_stores_everything_once(world: World) {
     let scan = world.scan().await;
-    let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
+    let batch = [scan.leaf_observation("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::AfterCommit);
     assert!(scan.try_record(&batch).await.unwrap_err().is_transient());
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().observations, 1);
@@ -107,7 +111,7 @@ pub(crate) async fn unknown_scan_is_rejected(world: World) {
 pub(crate) async fn older_observation_is_added_to_the_history_only(world: World) {
     let (older, newer) = (world.scan().await, world.scan().await);
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
-    newer.record(&[newer.saw("a.example", &leaf)]).await;
+    newer.record(&[newer.leaf_observation("a.example", &leaf)]).await;
     let before = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap();
     assert_eq!(older.record(&[older.silent("a.example")]).await, recorded(1, 0, 0, 0));
     assert_eq!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap(), before);
@@ -120,7 +124,7 @@ pub(crate) async fn older_observation_is_added_to_the_history_only(world: World)
 pub(crate) async fn silent_endpoint_keeps_its_last_certificate(world: World) {
     let (first, second) = (world.scan().await, world.scan().await);
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
-    first.record(&[first.saw("a.example", &leaf)]).await;
+    first.record(&[first.leaf_observation("a.example", &leaf)]).await;
     second.record(&[second.silent("a.example")]).await;
     let endpoint = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap();
     assert!(!endpoint.answering);
@@ -140,7 +144,7 @@ pub(crate) async fn hostile_texts_are_stored_sanitized_and_truncated(world: Worl
     hostile.issuer = format!("CN={}\0", "i".repeat(20_000));
     hostile.names = vec!["nul\0.example".to_owned(), "n".repeat(20_000), String::new()];
     let leaf = Arc::new(hostile);
-    let mut seen = scan.saw("evil.example", &leaf);
+    let mut seen = scan.leaf_observation("evil.example", &leaf);
     seen.endpoint.host = format!("/srv/{}/cert.pem", "deep/".repeat(2_000));
     seen.findings = "[\"\0\"]".to_owned();
     scan.record(&[seen.clone()]).await;
@@ -201,7 +205,7 @@ pub(crate) async fn maintained_counts_equal_the_rows(world: World) {
                 let host = format!("h{n}.example");
                 let mut seen = match (n + round) % 4 {
                     0 => scan.silent(&host),
-                    other => scan.saw(&host, &leaves[(n * other + round) % 6]),
+                    other => scan.leaf_observation(&host, &leaves[(n * other + round) % 6]),
                 };
                 seen.severity =
                     [None, Some(Severity::Info), Some(Severity::Medium), Some(Severity::Critical)]

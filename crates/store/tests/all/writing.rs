@@ -18,15 +18,15 @@ fn options(rows_max: usize) -> WriterOptions {
         rows_max,
         queue_rows_max: rows_max,
         flush_interval: Duration::from_millis(1),
-        patience: PATIENT,
+        retry_timeout: PATIENT,
         on_flush: None,
     }
 }
 
 pub(crate) async fn writer_stores_all_rows_before_finishing(world: World) {
     let scan = world.scan().await;
-    let (told, flushed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (rows_told, flushes_told) = (told.clone(), flushed.clone());
+    let (row_count, flushed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (rows_told, flushes_told) = (row_count.clone(), flushed.clone());
     let on_flush = OnFlush(Arc::new(move |rows, _| {
         rows_told.fetch_add(rows, Ordering::SeqCst);
         flushes_told.fetch_add(1, Ordering::SeqCst);
@@ -35,13 +35,13 @@ pub(crate) async fn writer_stores_all_rows_before_finishing(world: World) {
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, watched);
     let leaf = certificate("a", "CN=CA", NOW + DAY);
     for n in 0..100 {
-        sender.send(scan.saw(&format!("h{n}"), &leaf)).await.unwrap();
+        sender.send(scan.leaf_observation(&format!("h{n}"), &leaf)).await.unwrap();
     }
     let totals = writer.finish().await.unwrap();
     assert_eq!((totals.stored, totals.recorded.inserted, totals.recorded.new_certificates), (100, 100, 2));
     assert!((7..=100).contains(&totals.batches), "{}", totals.batches);
-    let told = (told.load(Ordering::SeqCst), flushed.load(Ordering::SeqCst) as u64);
-    assert_eq!(told, (100, totals.batches));
+    let row_count = (row_count.load(Ordering::SeqCst), flushed.load(Ordering::SeqCst) as u64);
+    assert_eq!(row_count, (100, totals.batches));
     assert_eq!(store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap().observations, 100);
     // After the writer has ended, sending fails.
     assert!(sender.send(scan.silent("late")).await.is_err());
@@ -93,10 +93,10 @@ pub(crate) async fn write_failure_reports_the_number_of_rows_not_stored(world: W
     assert_eq!((error.not_stored, error.totals.stored), (1, 0));
     assert!(matches!(error.source, StoreError::UnknownScan(_)));
 
-    // With a patience of zero, a transient error ends the writer too.
+    // With a retry timeout of zero, a transient error ends the writer too.
     let scan = world.scan().await;
     world.fail_next(Fault::BeforeCommit);
-    let impatient = WriterOptions { patience: Duration::ZERO, ..options(8) };
+    let impatient = WriterOptions { retry_timeout: Duration::ZERO, ..options(8) };
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, impatient);
     sender.send(silent("a", NOW)).await.unwrap();
     sender.closed().await;
@@ -105,7 +105,7 @@ pub(crate) async fn write_failure_reports_the_number_of_rows_not_stored(world: W
 
 pub(crate) async fn reopened_database_contains_the_stored_rows(world: World) {
     let scan = world.scan().await;
-    scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
+    scan.record(&[scan.leaf_observation("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
     let again = Store::open(&world.url).await.unwrap();
     assert_eq!(
         store::Inventory::of(&again).summary(NOW, DAY).await.unwrap(),
@@ -331,7 +331,7 @@ async fn permanent_connection_errors_are_reported_without_the_password() {
 async fn sslmode_determines_tls_and_certificate_verification() {
     let (certificate, key) = store::testing::localhost_certificate();
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
-    let port = cluster.speak_tls(&certificate, &key);
+    let port = cluster.enable_tls(&certificate, &key);
     cluster.stop();
     tokio::task::spawn_blocking({
         let cluster = Arc::clone(&cluster);

@@ -61,7 +61,7 @@ impl TraceParent {
     /// the trace needs no column in the database.
     #[must_use]
     pub fn of_object(id: u128) -> Self {
-        Self { trace: id.max(1), parent: mixed(id), flags: SAMPLED }
+        Self { trace: id.max(1), parent: derive_span_id(id), flags: SAMPLED }
     }
 
     /// Like [`TraceParent::of_object`], for an object that is known by its hash: the ID is the first half of the hash.
@@ -74,7 +74,7 @@ impl TraceParent {
     /// Returns the span of another object in this trace, which every process derives from the object's ID.
     #[must_use]
     pub fn object_span(&self, id: u128) -> Self {
-        Self { parent: mixed(id), ..*self }
+        Self { parent: derive_span_id(id), ..*self }
     }
 
     /// Returns the trace ID as a number.
@@ -109,7 +109,7 @@ impl fmt::Display for TraceParent {
 }
 
 /// Derives a span ID from an object's ID (the finalizer of SplitMix64 over both halves). Never 0.
-fn mixed(id: u128) -> u64 {
+fn derive_span_id(id: u128) -> u64 {
     let step = |word: u64| {
         let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

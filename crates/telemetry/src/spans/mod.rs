@@ -31,11 +31,11 @@ const BATCH_MAX: usize = 256;
 /// Time for which the first entry of a batch waits for further entries.
 const LINGER: Duration = Duration::from_secs(1);
 /// Delays before a batch is sent again after a retryable error (OTLP 1.x, "Retryable Response Codes").
-const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+const RETRY_DELAYS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// Timeout at shutdown for sending the queued spans.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum interval of log messages about an unavailable collector. Metrics count each failure.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Flags of a span (OTLP, `SpanFlags`). The low 8 bits are the W3C flags: sampled.
 const SAMPLED: u32 = 1;
 
@@ -123,17 +123,17 @@ struct QueueState {
     /// The share of traces to sample, as a fraction of 2^64.
     share: u64,
     random: RandomState,
-    counted: Counted,
+    counters: SpanCounters,
 }
 
 /// Counters of spans by outcome.
 #[derive(Clone)]
-struct Counted {
+struct SpanCounters {
     all: Family<OutcomeLabel, Counter>,
     dropped: Counter,
 }
 
-impl Counted {
+impl SpanCounters {
     fn new() -> Self {
         let all = Family::<OutcomeLabel, Counter>::default();
         let of = |outcome| all.get_or_create(&OutcomeLabel { outcome }).clone();
@@ -150,7 +150,7 @@ impl Counted {
 /// The receiving side of the queue, for [`export`].
 pub struct SpanQueue {
     queue: mpsc::Receiver<Vec<Span>>,
-    counted: Counted,
+    counters: SpanCounters,
 }
 
 impl fmt::Debug for SpanSender {
@@ -169,17 +169,17 @@ impl fmt::Debug for SpanQueue {
 #[must_use]
 pub fn queue(share: f64) -> (SpanSender, SpanQueue) {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    let counted = Counted::new();
+    let counters = SpanCounters::new();
     // The conversion saturates, so 1.0 samples all traces.
     let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
-    let inner = QueueState { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
-    (SpanSender(Arc::new(inner)), SpanQueue { queue: receiver, counted })
+    let inner = QueueState { queue: sender, share, random: RandomState::new(), counters: counters.clone() };
+    (SpanSender(Arc::new(inner)), SpanQueue { queue: receiver, counters })
 }
 
 impl SpanSender {
     /// Returns whether to sample a trace that begins here. `number` must be unique to the trace.
     #[must_use]
-    pub fn wants(&self, number: u64) -> bool {
+    pub fn samples(&self, number: u64) -> bool {
         match self.0.share {
             0 => false,
             u64::MAX => true,
@@ -191,7 +191,7 @@ impl SpanSender {
     pub fn put(&self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         if self.0.queue.try_send(spans).is_err() {
-            self.0.counted.dropped.inc_by(count);
+            self.0.counters.dropped.inc_by(count);
         }
     }
 
@@ -200,7 +200,7 @@ impl SpanSender {
         registry.register(
             "bulla_telemetry_spans",
             "Spans by outcome: sent, failed (the collector did not accept them), dropped (the queue was full)",
-            self.0.counted.all.clone(),
+            self.0.counters.all.clone(),
         );
     }
 }
@@ -225,7 +225,7 @@ pub async fn export<F>(
     F: Future<Output = Result<(), BatchRejection>>,
 {
     let _live = crate::tasks::guard("spans");
-    let told = Mutex::new(None);
+    let logged_at = Mutex::new(None);
     let mut stop = std::pin::pin!(stop);
     let mut batch = Vec::with_capacity(BATCH_MAX);
     loop {
@@ -233,7 +233,7 @@ pub async fn export<F>(
             if batch.is_empty() {
                 fill(&mut waiting.queue, &mut batch).await;
             }
-            deliver(&resource, &batch, &send, &waiting.counted, &told).await;
+            deliver(&resource, &batch, &send, &waiting.counters, &logged_at).await;
         };
         tokio::select! {
             () = stop.as_mut() => break,
@@ -251,11 +251,11 @@ pub async fn export<F>(
             if batch.is_empty() {
                 return;
             }
-            deliver(&resource, &batch, &send, &waiting.counted, &told).await;
+            deliver(&resource, &batch, &send, &waiting.counters, &logged_at).await;
             batch.clear();
         }
     };
-    if tokio::time::timeout(FAREWELL, rest).await.is_err() {
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, rest).await.is_err() {
         tracing::warn!("some spans could not be sent before shutdown");
     }
 }
@@ -281,16 +281,16 @@ async fn deliver<F>(
     resource: &[(&'static str, String)],
     batch: &[Vec<Span>],
     send: &impl Fn(Vec<u8>) -> F,
-    counted: &Counted,
-    told: &Mutex<Option<Instant>>,
+    counters: &SpanCounters,
+    logged_at: &Mutex<Option<Instant>>,
 ) where
     F: Future<Output = Result<(), BatchRejection>>,
 {
     let (message, count) = (message(resource, batch), batch.iter().map(Vec::len).sum());
-    let mut pauses = PAUSES.into_iter();
+    let mut pauses = RETRY_DELAYS.into_iter();
     let why = loop {
         match send(message.clone()).await {
-            Ok(()) => return counted.add("sent", count),
+            Ok(()) => return counters.add("sent", count),
             Err(BatchRejection::Never(why)) => break why,
             Err(BatchRejection::Later(why)) => match pauses.next() {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -298,10 +298,10 @@ async fn deliver<F>(
             },
         }
     };
-    counted.add("failed", count);
-    let mut told = told.lock();
-    if told.is_none_or(|told: Instant| told.elapsed() >= TOLD_EVERY) {
-        *told = Some(Instant::now());
+    counters.add("failed", count);
+    let mut logged_at = logged_at.lock();
+    if logged_at.is_none_or(|logged_at: Instant| logged_at.elapsed() >= LOG_INTERVAL) {
+        *logged_at = Some(Instant::now());
         tracing::warn!(why, "the collector of traces does not accept spans");
     }
 }
@@ -312,7 +312,7 @@ fn message(resource: &[(&'static str, String)], batch: &[Vec<Span>]) -> Vec<u8> 
         name: "bulla".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let spans = batch.iter().flatten().map(written).collect();
+    let spans = batch.iter().flatten().map(wire_span).collect();
     let resource_spans = vec![wire::ResourceSpans {
         resource: Some(wire::Resource { attributes }),
         scope_spans: vec![wire::ScopeSpans { scope: Some(scope), spans }],
@@ -320,7 +320,7 @@ fn message(resource: &[(&'static str, String)], batch: &[Vec<Span>]) -> Vec<u8> 
     wire::ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
-fn written(span: &Span) -> wire::Span {
+fn wire_span(span: &Span) -> wire::Span {
     let kind = match span.kind {
         Kind::Server => wire::SpanKind::Server,
         Kind::Client => wire::SpanKind::Client,
@@ -384,15 +384,15 @@ mod tests {
     }
 
     fn figure(spans: &SpanSender, outcome: &'static str) -> u64 {
-        spans.0.counted.all.get_or_create(&OutcomeLabel { outcome }).get()
+        spans.0.counters.all.get_or_create(&OutcomeLabel { outcome }).get()
     }
 
     /// The message can be parsed with OpenTelemetry's own types.
     #[test]
     fn message_is_decoded_by_the_opentelemetry_protocol_types() {
         let root = Span { parent: 0, kind: Kind::Server, error: None, ..span(2) };
-        let octets = message(&[("service.name", "bulla-keys".to_owned())], &[vec![span(1)], vec![root]]);
-        let read = ExportTraceServiceRequest::decode(octets.as_slice()).unwrap();
+        let bytes = message(&[("service.name", "bulla-keys".to_owned())], &[vec![span(1)], vec![root]]);
+        let read = ExportTraceServiceRequest::decode(bytes.as_slice()).unwrap();
         let [of_resource] = read.resource_spans.as_slice() else { panic!("{read:?}") };
         let text = |value: &Option<opentelemetry_proto::tonic::common::v1::AnyValue>| match value {
             Some(value) => match &value.value {
@@ -435,7 +435,7 @@ mod tests {
     fn new_traces_are_sampled_at_the_configured_rate() {
         let wanted = |share| {
             let (spans, _waiting) = queue(share);
-            (0..10_000).filter(|number| spans.wants(*number)).count()
+            (0..10_000).filter(|number| spans.samples(*number)).count()
         };
         assert_eq!((wanted(0.0), wanted(1.0)), (0, 10_000));
         // A tolerance of six standard deviations.

@@ -30,7 +30,7 @@ pub fn is_installed() -> bool {
 /// Returns whether to sample a trace that begins here: the configured share of them, and none without an exporter.
 #[must_use]
 pub fn samples_new_trace() -> bool {
-    EXPORTER.get().is_some_and(|spans| spans.wants(random_id()))
+    EXPORTER.get().is_some_and(|spans| spans.samples(random_id()))
 }
 
 /// Queues spans. Drops them without an exporter.

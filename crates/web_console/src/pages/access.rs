@@ -174,8 +174,8 @@ async fn make_user(session: Session, form: FormData) -> Result<Response, Failure
         "email": form.field("email"),
         "grants": grants_of(form.text("grants")),
     });
-    let made = session.api.change(Method::POST, "/api/v1/users", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&USERS.page_of(json::text(&made, "/id")), "created", &made))
+    let created = session.api.change(Method::POST, "/api/v1/users", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&USERS.page_of(json::text(&created, "/id")), "created", &created))
 }
 
 async fn make_token(session: Session, form: FormData) -> Result<Response, Failure> {
@@ -184,15 +184,15 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
         "grants": grants_of(form.text("grants")),
         "expires_at": form.field("expires").map(|day| format!("{day}T00:00:00Z")),
     });
-    let made = session.api.change(Method::POST, "/api/v1/tokens", form.csrf(), Some(&body)).await?;
-    show_token_once(&session, &made)
+    let created = session.api.change(Method::POST, "/api/v1/tokens", form.csrf(), Some(&body)).await?;
+    show_token_once(&session, &created)
 }
 
-fn show_token_once(session: &Session, made: &Value) -> Result<Response, Failure> {
-    let name = json::text(made, "/name");
+fn show_token_once(session: &Session, created: &Value) -> Result<Response, Failure> {
+    let name = json::text(created, "/name");
     let once = OneTimeSecret {
         what: "The token",
-        secret: json::text(made, "/token").to_owned(),
+        secret: json::text(created, "/token").to_owned(),
         usage:
             "curl --cacert ca.pem -H \"Authorization: Bearer $BULLA_TOKEN\" \"$BULLA_SERVER/api/v1/auth/me\""
                 .to_owned(),
@@ -401,8 +401,8 @@ fn last_used(session: &Session, one: &Value) -> String {
 
 async fn rotate(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/rotate", TOKENS.at(&id));
-    let made = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-    show_token_once(&session, &made)
+    let created = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    show_token_once(&session, &created)
 }
 
 async fn confirm_remove_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -253,13 +253,13 @@ async fn confirm_revoke(session: Session, Path(id): Path<String>) -> Result<Resp
     let count =
         format::counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
     let page = format!("{ACCOUNTS}/{id}");
-    let question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke the account").danger()
+    let confirmation = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke the account").danger()
         .says(format!("The account has {count}. It can no longer order, renew or revoke, and cannot be restored."))
         .says("Its certificates stay valid, but it cannot renew them: its client must create another account before they expire.")
         .facts(account_facts(&session, &one));
     Page::new(&session, "Revoke an ACME account")
         .command(format!("bulla acme account revoke {id}"))
-        .show(&question)
+        .show(&confirmation)
 }
 
 async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
@@ -328,8 +328,8 @@ async fn keys(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             key_state(&session, one),
             Cell::number(json::number(one, "/uses")),
             Cell::text(if json::flag(one, "/reusable") { "yes" } else { "no" }),
-            Cell::text(any(json::joined(one, "/profiles"))),
-            Cell::text(any(json::joined(one, "/names"))),
+            Cell::text(or_any(json::joined(one, "/profiles"))),
+            Cell::text(or_any(json::joined(one, "/names"))),
             Cell::text(json::text(one, "/team")),
             Cell::time(json::text(one, "/created_at"), session.now),
         ]
@@ -345,7 +345,7 @@ async fn keys(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .show(&body)
 }
 
-fn any(list: String) -> String {
+fn or_any(list: String) -> String {
     if list.is_empty() { "any".to_owned() } else { list }
 }
 
@@ -389,12 +389,12 @@ async fn create_key(session: Session, form: FormData) -> Result<Response, Failur
     if let Some(days) = form.field("days") {
         body["expires_at"] = expiry_in_days(&session, days)?.into();
     }
-    let made =
+    let created =
         session.api.change(Method::POST, "/api/v1/acme/external-keys", form.csrf(), Some(&body)).await?;
     let body = CreatedKey {
-        id: json::text(&made, "/id").to_owned(),
-        kid: json::text(&made, "/kid").to_owned(),
-        hmac_key: json::text(&made, "/hmac_key").to_owned(),
+        id: json::text(&created, "/id").to_owned(),
+        kid: json::text(&created, "/kid").to_owned(),
+        hmac_key: json::text(&created, "/hmac_key").to_owned(),
     };
     Page::new(&session, "External account key created")
         .command("bulla acme key create --label LABEL")
@@ -440,8 +440,8 @@ fn key_facts(session: &Session, one: &Value) -> Facts {
         .with("Accounts bound", Cell::number(json::number(one, "/uses")))
         .with("Last bound", Cell::time(json::text(one, "/used_at"), session.now))
         .with("Accounts allowed", Cell::text(if json::flag(one, "/reusable") { "any number" } else { "one" }))
-        .with("Profiles", Cell::text(any(json::joined(one, "/profiles"))))
-        .with("Names", Cell::text(any(json::joined(one, "/names"))))
+        .with("Profiles", Cell::text(or_any(json::joined(one, "/profiles"))))
+        .with("Names", Cell::text(or_any(json::joined(one, "/names"))))
         .with("Team", Cell::text(json::text(one, "/team")))
         .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
         .with("Actor", Cell::text(json::text(one, "/created_by")))
@@ -454,7 +454,7 @@ async fn confirm_disable(session: Session, Path(id): Path<String>) -> Result<Res
     let one = session.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
     let page = format!("{KEYS}/{id}");
     let uses = usize::try_from(json::number(&one, "/uses")).unwrap_or_default();
-    let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable the key")
+    let confirmation = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable the key")
         .danger()
         .says(format!(
             "{} bound to this key can no longer order or renew certificates. This cannot be undone.",
@@ -464,7 +464,7 @@ async fn confirm_disable(session: Session, Path(id): Path<String>) -> Result<Res
         .facts(key_facts(&session, &one));
     Page::new(&session, "Disable an external account key")
         .command(format!("bulla acme key disable {id}"))
-        .show(&question)
+        .show(&confirmation)
 }
 
 async fn disable(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

@@ -190,10 +190,10 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
     if let Some(minutes) = form.field("minutes").and_then(|minutes| minutes.parse::<i64>().ok()) {
         body["seconds"] = Value::from(minutes.saturating_mul(60));
     }
-    let made = session.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
+    let created = session.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
     let once = OneTimeSecret {
         what: "The token",
-        secret: json::text(&made, "/token").to_owned(),
+        secret: json::text(&created, "/token").to_owned(),
         usage: "bulla agent enroll --server \"$BULLA_SERVER\" --token TOKEN --ca ca.pem && bulla agent run"
             .to_owned(),
         href: PAGE.to_owned(),

@@ -35,7 +35,7 @@ struct Kind {
     command: &'static str,
     /// The JSON pointers of the subject and of the requester.
     subject: &'static str,
-    asker: &'static str,
+    requester_pointer: &'static str,
     /// The text about the consequence of an approval.
     follows: &'static str,
     empty: &'static str,
@@ -48,7 +48,7 @@ const APPROVALS: Kind = Kind {
     noun: "Approval",
     command: "bulla approval",
     subject: "/name",
-    asker: "/requested_by",
+    requester_pointer: "/requested_by",
     follows: "After enough approvals, the certificate is issued exactly as planned. Rejecting it cancels the job.",
     empty: "No issuance is in this state. Issuance by a profile with `requires_approval` waits here.",
 };
@@ -60,7 +60,7 @@ const CHANGES: Kind = Kind {
     noun: "Edit",
     command: "bulla change",
     subject: "/object",
-    asker: "/requested_by",
+    requester_pointer: "/requested_by",
     follows: "After enough approvals, the change is applied exactly as shown. It is discarded if the object changes in the \
      meantime.",
     empty: "No change is in this state. Changes to profiles that require approval, and to settings that affect them, appear here.",
@@ -73,7 +73,7 @@ const ENROLMENTS: Kind = Kind {
     noun: "Enrolment",
     command: "",
     subject: "/asks",
-    asker: "/requester",
+    requester_pointer: "/requester",
     follows: "After enough approvals, the client gets its certificate with its next request. After a rejection, that request fails.",
     empty: "No enrolment is in this state. Requests over EST or SCEP wait here if their profile requires approval.",
 };
@@ -138,8 +138,8 @@ async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
 
 /// Returns the requested state; `open` if it is missing or invalid.
 fn state_of(query: Option<&str>) -> String {
-    let asked = parameter::<String>(query, "state");
-    if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }
+    let requested = parameter::<String>(query, "state");
+    if STATES.contains(&requested.as_str()) { requested } else { "open".to_owned() }
 }
 
 async fn fetch_approvals(
@@ -188,7 +188,7 @@ fn table(session: &Session, kind: &Kind, listing: &Listing) -> Table {
                 vec![
                     Cell::link(format!("/console/{}/{}", kind.path, json::text(one, "/id")), what),
                     state(one),
-                    Cell::text(json::text(one, kind.asker)),
+                    Cell::text(json::text(one, kind.requester_pointer)),
                     Cell::time(json::text(one, "/requested_at"), session.now),
                     Cell::time(json::text(one, "/expires_at"), session.now),
                     Cell::text(given(one)),
@@ -289,7 +289,7 @@ fn facts(session: &Session, kind: &Kind, found: &Value) -> Facts {
         .with("Affected profiles", Cell::text(json::joined(found, "/profiles")))
         .with("Job", link("jobs", "/job", "the waiting job"))
         .with("Reason", text("/reason"))
-        .with("Requested by", text(kind.asker))
+        .with("Requested by", text(kind.requester_pointer))
         .with("Requested", time("/requested_at"))
         .with("Valid until", time("/expires_at"))
         .with("Approved by", Cell::text(given(found)))
@@ -324,9 +324,9 @@ async fn sign(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Resu
     let (segment, hash) = (api::path::segment(id), form.text("plan_sha256"));
     let path = format!("/api/v1/{}/{segment}/challenge", kind.path);
     let body = json!({ "plan_sha256": hash });
-    let begun = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    let ceremony = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
     let page = format!("/console/{}/{segment}", kind.path);
-    let key = KeyForm::of(&begun, format!("{page}/approve"), page);
+    let key = KeyForm::of(&ceremony, format!("{page}/approve"), page);
     let key = key.ok_or_else(|| Failure::unreadable("no ceremony"))?;
     let says = format!("Your security key signs the plan with the SHA-256 {hash}.");
     let key = key.csrf(session.csrf()).says(says).field("plan_sha256", hash).field("note", form.text("note"));

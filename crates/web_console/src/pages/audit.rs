@@ -121,7 +121,7 @@ async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
     let query = query.as_deref();
     let of = |name| parameter::<String>(query, name);
     let (at, shard, sequence) = (of("at"), of("shard"), of("sequence"));
-    let path = match after(&at) {
+    let path = match next_microsecond(&at) {
         Some(before) => {
             format!(
                 "/api/v1/audit?limit=500&from={}&before={}",
@@ -148,7 +148,10 @@ async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
     let details = details(event.get("details").unwrap_or(&Value::Null));
     let parts = Sections::default().plain(&facts)?.section("details", "Details", &details)?;
     Page::new(&session, format!("Event {shard}:{sequence}"))
-        .command(format!("bulla audit list --from {at} --before {}", after(&at).unwrap_or_default()))
+        .command(format!(
+            "bulla audit list --from {at} --before {}",
+            next_microsecond(&at).unwrap_or_default()
+        ))
         .reads(path)
         .show(&parts)
 }
@@ -162,7 +165,7 @@ fn unknown() -> Failure {
 }
 
 /// Returns the time one microsecond later, because the log has microsecond precision.
-fn after(at: &str) -> Option<String> {
+fn next_microsecond(at: &str) -> Option<String> {
     let at: jiff::Timestamp = at.parse().ok()?;
     Some(at.checked_add(jiff::Span::new().microseconds(1)).ok()?.to_string())
 }
@@ -311,7 +314,10 @@ mod tests {
             "actor=token%3Aa&from=2026-11-29T00%3A00%3A00Z"
         );
         assert_eq!(api_filters(Some("before=2026-11-29T01:02:03Z")), "before=2026-11-29T01%3A02%3A03Z");
-        assert_eq!(after("2026-11-29T01:34:17.688166Z").as_deref(), Some("2026-11-29T01:34:17.688167Z"));
-        assert_eq!(after("yesterday"), None);
+        assert_eq!(
+            next_microsecond("2026-11-29T01:34:17.688166Z").as_deref(),
+            Some("2026-11-29T01:34:17.688167Z")
+        );
+        assert_eq!(next_microsecond("yesterday"), None);
     }
 }

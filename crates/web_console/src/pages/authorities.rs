@@ -38,7 +38,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/authorities/{ca}/retire", get(confirm_retire).post(retire))
         .route("/console/publications", get(publications))
         .route("/console/authorities/{ca}/certificate.pem", get(pem))
-        .route("/console/authorities/{ca}/request", post(give_up))
+        .route("/console/authorities/{ca}/request", post(cancel_request))
 }
 
 /// A CA in the hierarchy, with the CAs that it signed.
@@ -412,10 +412,10 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     if !permitted.is_empty() {
         body["name_limits"] = json!({ "permitted": permitted });
     }
-    let made = session.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
-    let id = json::text(&made, "/id");
+    let created = session.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
+    let id = json::text(&created, "/id");
     let page = if id.is_empty() { PAGE.to_owned() } else { item(PAGE, id) };
-    Ok(redirect(&page, "created", &made))
+    Ok(redirect(&page, "created", &created))
 }
 
 async fn confirm_default(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
@@ -424,14 +424,14 @@ async fn confirm_default(session: Session, Path(ca): Path<String>) -> Result<Res
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
     let name = json::text(&ca, "/name");
-    let question = Confirmation::new(&session, format!("{page}/default"), &page, "Make default").danger()
+    let confirmation = Confirmation::new(&session, format!("{page}/default"), &page, "Make default").danger()
         .says(format!("{} that name no CA issue from {name} from now on.", format::counted(moved, false, "profile")))
         .says("Existing certificates stay valid. Their next renewal has another chain: clients that trust only the current \
          root must also trust this CA's root.")
         .facts(facts(&session, &ca));
     Page::new(&session, format!("Make {name} the default"))
         .command(format!("bulla ca default '{name}'"))
-        .show(&question)
+        .show(&confirmation)
 }
 
 async fn make_default(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
@@ -445,15 +445,15 @@ async fn confirm_retire(session: Session, Path(ca): Path<String>) -> Result<Resp
     let users = used_by(&ca, &profiles);
     let names: Vec<&str> = users.iter().map(|(_, name)| name.as_str()).collect();
     let name = json::text(&ca, "/name");
-    let mut question = Confirmation::new(&session, format!("{page}/retire"), &page, "Retire").danger();
-    question = match json::text(&ca, "/state") {
-        "active" => question
+    let mut confirmation = Confirmation::new(&session, format!("{page}/retire"), &page, "Retire").danger();
+    confirmation = match json::text(&ca, "/state") {
+        "active" => confirmation
             .says(format!(
                 "{name} can no longer issue certificates. It still signs CRLs and OCSP responses for the \
              certificates that it issued."
             ))
             .says("This cannot be undone."),
-        _ => question
+        _ => confirmation
             .says(format!(
                 "{name} can no longer sign anything, including CRLs and OCSP responses. Clients that check \
              revocation reject the certificates that it issued."
@@ -461,7 +461,7 @@ async fn confirm_retire(session: Session, Path(ca): Path<String>) -> Result<Resp
             .says("This cannot be undone."),
     };
     if !names.is_empty() {
-        question = question.says(format!(
+        confirmation = confirmation.says(format!(
             "{} issue from it ({}). The server rejects the retirement until they name another CA.",
             format::counted(names.len(), false, "profile"),
             names.join(", ")
@@ -469,14 +469,18 @@ async fn confirm_retire(session: Session, Path(ca): Path<String>) -> Result<Resp
     }
     Page::new(&session, format!("Retire {name}"))
         .command(format!("bulla ca retire '{name}'"))
-        .show(&question.facts(facts(&session, &ca)))
+        .show(&confirmation.facts(facts(&session, &ca)))
 }
 
 async fn retire(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
     perform(&session, &ca, &form, "retire", Some(json!({})), "saved").await
 }
 
-async fn give_up(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
+async fn cancel_request(
+    session: Session,
+    Path(ca): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
     let path = format!("/api/v1/authorities/{}/request", api::path::segment(&ca));
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(PAGE, "removed", &answer))

@@ -95,7 +95,7 @@ async fn new_form(session: Session, RawQuery(query): RawQuery) -> Result<Respons
         session.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit=50")).await?.unwrap_or_default();
     let valid = json::items(&issued).iter().filter(|one| json::text(one, "/status") == "good").count();
     let count = format::counted(valid, !json::text(&issued, "/next").is_empty(), "valid certificate");
-    let question = Confirmation::new(&session, PAGE, PAGE, "Block the key")
+    let confirmation = Confirmation::new(&session, PAGE, PAGE, "Block the key")
         .danger()
         .says(format!("{count} issued for it are revoked for key compromise."))
         .says("No certificate is issued for this key any more: renewals that keep the key fail. This cannot be undone.")
@@ -103,7 +103,7 @@ async fn new_form(session: Session, RawQuery(query): RawQuery) -> Result<Respons
         .hidden("key", key);
     Page::new(&session, "Block a key")
         .command("bulla api -X POST /api/v1/blocked-keys --file key.json")
-        .show(&question)
+        .show(&confirmation)
 }
 
 async fn block(session: Session, form: FormData) -> Result<Response, Failure> {

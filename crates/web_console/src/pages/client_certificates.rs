@@ -102,8 +102,8 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
         body["profile"] = profile.into();
     }
     let path = "/api/v1/client-certificates";
-    let made = session.api.change(Method::POST, path, form.csrf(), Some(&body)).await?;
-    Ok(redirect(PAGE, "created", &made))
+    let created = session.api.change(Method::POST, path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "created", &created))
 }
 
 #[derive(Template)]
@@ -143,12 +143,13 @@ fn facts(session: &Session, one: &Value) -> Facts {
 async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let one = session.api.get(&item("/api/v1/client-certificates", &id)).await?;
     let page = item(PAGE, json::text(&one, "/id"));
-    let question = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")
+    let confirmation = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")
         .danger()
         .says("Requests with this certificate are rejected from now on.")
         .says("The certificate itself stays valid: revoke it too if its key is lost.")
         .facts(facts(&session, &one));
-    Page::new(&session, format!("Remove client certificate {}", json::text(&one, "/name"))).show(&question)
+    Page::new(&session, format!("Remove client certificate {}", json::text(&one, "/name")))
+        .show(&confirmation)
 }
 
 async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

@@ -54,11 +54,11 @@ async fn confirm(session: Session, form: FormData) -> Result<Response, Failure> 
         (None, Some(password)) => json!({ "password": password }),
         (None, None) => return show(&session, Some("Give a code or your password.".to_owned())),
     };
-    let asked = session.api.change(Method::POST, path, form.csrf(), Some(&proof)).await;
-    if let Some(key) = asked.as_ref().ok().and_then(|begun| KeyForm::of(begun, PAGE, PAGE)) {
+    let outcome = session.api.change(Method::POST, path, form.csrf(), Some(&proof)).await;
+    if let Some(key) = outcome.as_ref().ok().and_then(|ceremony| KeyForm::of(ceremony, PAGE, PAGE)) {
         return Page::new(&session, "Confirm your identity").show(&key.csrf(session.csrf()));
     }
-    match asked {
+    match outcome {
         Ok(answer) => Ok(redirect(PAGE, "confirmed", &answer)),
         Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 401 | 409 | 422 | 429) => {
             show(&session, Some(problem.detail.unwrap_or(problem.title)))

@@ -12,7 +12,7 @@ pub(crate) struct DocumentForm {
     /// The new document before its fields are filled in: members without a field, and default values.
     pub(crate) base: &'static str,
     /// Paths of members that the API shows and does not accept, such as the host of a secret URL.
-    pub(crate) only_shown: &'static [&'static str],
+    pub(crate) read_only: &'static [&'static str],
     pub(crate) fields: &'static [MemberField],
 }
 
@@ -37,7 +37,7 @@ pub(crate) const PROFILE: &[DocumentForm] = &[DocumentForm {
     label: "Profile",
     hint: "",
     base: r#"{"key_types": ["p256"], "validity": {"default_seconds": 2592000}, "extended_key_usage": ["serverAuth"]}"#,
-    only_shown: &[],
+    read_only: &[],
     fields: &[
         NAME,
         DESCRIPTION,
@@ -72,7 +72,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "ACME",
         hint: "Let's Encrypt, ZeroSSL, Google Trust Services, a CA of your own with ACME",
         base: r#"{"config": {"type": "acme", "directory": "https://acme-v02.api.letsencrypt.org/directory", "challenges": ["http-01"]}}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/directory", "Directory URL").required(),
@@ -97,7 +97,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Vault or OpenBao",
         hint: "The PKI secrets engine",
         base: r#"{"config": {"type": "vault", "mount": "pki", "auth": {"method": "token"}}}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").hint("https://vault.example.com:8200").required(),
@@ -122,7 +122,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "step-ca",
         hint: "A Smallstep CA with a JWK provisioner",
         base: r#"{"config": {"type": "step_ca"}}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").hint("https://ca.example.com:9000").required(),
@@ -144,7 +144,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Webhook",
         hint: "An HTTP service of your own",
         base: r#"{"config": {"type": "webhook"}}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL for orders").required(),
@@ -161,7 +161,7 @@ pub(crate) const ISSUER: &[DocumentForm] = &[
         label: "Program",
         hint: "A program that the configuration file of the server names: [programs.NAME]",
         base: r#"{"config": {"type": "exec"}}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/issue", "Program that issues")
@@ -184,7 +184,7 @@ pub(crate) const POLICY: &[DocumentForm] = &[DocumentForm {
     label: "Policy",
     hint: "",
     base: r#"{"policy": {"enforcement": "advisory"}}"#,
-    only_shown: &[],
+    read_only: &[],
     fields: &[
         NAME,
         MemberField::text("policy/description", "Description"),
@@ -224,7 +224,7 @@ pub(crate) const ALERT_RULE: &[DocumentForm] = &[DocumentForm {
     label: "Alert rule",
     hint: "",
     base: r#"{"rule": {"when": {"min_severity": "medium"}, "digest": false}}"#,
-    only_shown: &[],
+    read_only: &[],
     fields: &[
         NAME,
         MemberField::lines("rule/channels", "Channels").hint("Names of alert channels, one a line").required(),
@@ -255,7 +255,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Webhook",
         hint: "An HTTP service of your own, with signed requests",
         base: r#"{"config": {"type": "webhook"}, "enabled": true}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/url", "URL").required(),
@@ -270,7 +270,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Slack",
         hint: "An incoming webhook",
         base: r#"{"config": {"type": "slack"}, "enabled": true}"#,
-        only_shown: &["config/host"],
+        read_only: &["config/host"],
         fields: &[NAME, MemberField::secret("config/url", "URL of the incoming webhook").required(), ENABLED],
     },
     DocumentForm {
@@ -278,7 +278,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Microsoft Teams",
         hint: "A workflow that posts to a channel",
         base: r#"{"config": {"type": "teams"}, "enabled": true}"#,
-        only_shown: &["config/host"],
+        read_only: &["config/host"],
         fields: &[NAME, MemberField::secret("config/url", "URL of the workflow").required(), ENABLED],
     },
     DocumentForm {
@@ -286,7 +286,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "PagerDuty",
         hint: "Events API v2",
         base: r#"{"config": {"type": "pagerduty"}, "enabled": true}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::secret("config/routing_key", "Routing key").required(),
@@ -299,7 +299,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Opsgenie",
         hint: "Alert API v2",
         base: r#"{"config": {"type": "opsgenie"}, "enabled": true}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::secret("config/api_key", "API key").required(),
@@ -312,7 +312,7 @@ pub(crate) const ALERT_CHANNEL: &[DocumentForm] = &[
         label: "Mail",
         hint: "An SMTP server",
         base: r#"{"config": {"type": "smtp", "security": "tls"}, "enabled": true}"#,
-        only_shown: &[],
+        read_only: &[],
         fields: &[
             NAME,
             MemberField::text("config/host", "Host").required(),

@@ -235,7 +235,7 @@ impl Kind {
         if let Some(members) = document.as_object_mut() {
             members.retain(|name, value| !value.is_null() && self.sends(name));
         }
-        for path in self.form_of(object).map_or(&[][..], |form| form.only_shown) {
+        for path in self.form_of(object).map_or(&[][..], |form| form.read_only) {
             member_fields::remove(&mut document, path);
         }
         document

@@ -139,7 +139,7 @@ fn document_field(kind: &Kind, document: &str) -> Field {
 async fn create(session: &Session, kind: &Kind, sent: &FormData) -> Result<Response, Failure> {
     let form = kind.form(sent.text("form"));
     let document = match form {
-        Some(form) => base(form).and_then(|base| written(form.fields.iter(), sent, base)),
+        Some(form) => base(form).and_then(|base| fill_document(form.fields.iter(), sent, base)),
         None => parsed(sent.text("document")),
     };
     let created = match document {
@@ -159,7 +159,7 @@ async fn create(session: &Session, kind: &Kind, sent: &FormData) -> Result<Respo
 }
 
 /// Writes the fields of a form into a document.
-fn written<'a>(
+fn fill_document<'a>(
     mut fields: impl Iterator<Item = &'a MemberField>,
     sent: &FormData,
     mut document: Value,
@@ -234,10 +234,11 @@ fn edit_page<'a>(session: &'a Session, kind: &Kind, id: &str) -> Page<'a> {
 async fn save(session: &Session, kind: &Kind, id: &str, sent: &FormData) -> Result<Response, Failure> {
     let form = kind.form(sent.text("form"));
     let fields = || form.into_iter().flat_map(|form| fields_of_edit(kind, form));
-    let saved = match parsed(sent.text("document")).and_then(|document| written(fields(), sent, document)) {
-        Ok(body) => put(session, kind, id, sent, &body).await,
-        Err(failure) => Err(failure),
-    };
+    let saved =
+        match parsed(sent.text("document")).and_then(|document| fill_document(fields(), sent, document)) {
+            Ok(body) => put(session, kind, id, sent, &body).await,
+            Err(failure) => Err(failure),
+        };
     match saved {
         Ok(answer) => Ok(redirect(&item(&kind.page(), id), "saved", &answer)),
         Err(failure) => {

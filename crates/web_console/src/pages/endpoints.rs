@@ -32,7 +32,7 @@ const CLAIMS_MAX: usize = 50;
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
-        .route("/console/inventory", get(moved))
+        .route("/console/inventory", get(redirect_to_list))
         .route("/console/endpoints/one", get(one))
         .route("/console/endpoints/claim", get(claim_form).post(claim))
         .route("/console/endpoints/dismiss", post(dismiss))
@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Router<Api> {
 }
 
 /// Redirects the API path of the endpoint list to the page of the list. Search results link to the API path.
-async fn moved(RawQuery(query): RawQuery) -> Redirect {
+async fn redirect_to_list(RawQuery(query): RawQuery) -> Redirect {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::to(&format!("{PAGE}{query}"))
 }
@@ -316,14 +316,19 @@ async fn dismiss(session: Session, form: FormData) -> Result<Response, Failure> 
     if let Some(until) = until {
         body["until"] = Value::String(until);
     }
-    said(&session, &form, "dismiss", &body).await
+    change_dismissal(&session, &form, "dismiss", &body).await
 }
 
 async fn undismiss(session: Session, form: FormData) -> Result<Response, Failure> {
-    said(&session, &form, "undismiss", &json!({ "fingerprint": form.field("fingerprint") })).await
+    change_dismissal(&session, &form, "undismiss", &json!({ "fingerprint": form.field("fingerprint") })).await
 }
 
-async fn said(session: &Session, form: &FormData, what: &str, body: &Value) -> Result<Response, Failure> {
+async fn change_dismissal(
+    session: &Session,
+    form: &FormData,
+    what: &str,
+    body: &Value,
+) -> Result<Response, Failure> {
     let path = format!("/api/v1/inventory/{what}");
     let answer = session.api.change(Method::POST, &path, form.csrf(), Some(body)).await?;
     // Formatted again from the parsed members, so that nothing else gets into the URL.

@@ -226,27 +226,27 @@ async fn confirm_revocation(session: Session, Path(id): Path<String>) -> Result<
     let same = session.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
     let same = same.unwrap_or_default();
     let page = item(PAGE, json::text(&one, "/id"));
-    let mut question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke").danger()
+    let mut confirmation = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke").danger()
         .says("Clients that check revocation reject it within seconds by OCSP, and with the next CRL they load. This cannot be undone, except for a hold.")
         .facts(facts(&session, &one, &ca_name(&session, &one).await?))
         .field(Field::required_choice("reason", "Reason", revocation_reasons::options_with_hold()));
     for certificate in json::items(&managed) {
-        question = question.says(in_use(certificate));
+        confirmation = confirmation.says(in_use(certificate));
     }
     if json::items(&managed).is_empty() {
-        question =
-            question.says("It is not a version of a certificate under management: nothing here replaces it.");
+        confirmation = confirmation
+            .says("It is not a version of a certificate under management: nothing here replaces it.");
     }
     let others = json::items(&same).len().saturating_sub(1);
     if others > 0 {
         let others = format::counted(others, !json::text(&same, "/next").is_empty(), "other certificate");
-        question = question.says(format!(
+        confirmation = confirmation.says(format!(
             "{others} here with the same key stay valid. If the key is compromised, block it under Blocked keys: that revokes all of them."
         ));
     }
     Page::new(&session, format!("Revoke {}", title(&one)))
         .command(format!("bulla ca revoke {} --reason superseded", json::text(&one, "/id")))
-        .show(&question)
+        .show(&confirmation)
 }
 
 /// Describes the managed certificate to which an issued certificate belongs, and whether endpoints serve the managed certificate.

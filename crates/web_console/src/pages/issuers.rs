@@ -187,11 +187,11 @@ async fn confirm_disable(session: Session, Path(id): Path<String>) -> Result<Res
     let used = session.api.get_if_allowed(&used).await?.unwrap_or_default();
     let count = crate::format::number(json::number(&used, "/total/value"));
     let page = item(PAGE, json::text(&issuer, "/id"));
-    let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable").danger()
+    let confirmation = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable").danger()
         .says(format!("{count} certificates under management are renewed by {name}. Their renewals fail until it is enabled again."))
         .says("Certificates that it issued stay valid.")
         .facts(facts(&session, &issuer));
-    Page::new(&session, format!("Disable issuer {name}")).show(&question)
+    Page::new(&session, format!("Disable issuer {name}")).show(&confirmation)
 }
 
 async fn disable(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

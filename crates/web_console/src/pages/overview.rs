@@ -167,7 +167,7 @@ async fn health(session: &Session, summary: &Value) -> Result<Vec<Need>, Failure
     if let Some(nodes) = session.api.get_if_allowed(NODES).await? {
         health.extend(key_service(&nodes));
     }
-    health.extend(ready(summary));
+    health.extend(short_lived_share(summary));
     Ok(health)
 }
 
@@ -234,7 +234,7 @@ fn published(publications: &Value) -> Vec<Need> {
 }
 
 /// Returns the share of certificates whose profile issues for at most 47 days.
-fn ready(summary: &Value) -> Option<Need> {
+fn short_lived_share(summary: &Value) -> Option<Need> {
     let (all, short) = (json::number(summary, "/certificates"), json::number(summary, "/short_lived"));
     let percent = (short * 100).checked_div(all)?;
     Some(Need {
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn readiness_is_the_share_of_certificates_with_short_lifetimes() {
-        let need = ready(&json!({ "certificates": 4, "short_lived": 3 })).unwrap();
+        let need = short_lived_share(&json!({ "certificates": 4, "short_lived": 3 })).unwrap();
         assert_eq!((need.count.as_str(), need.tone), ("75 %", Tone::Warn));
-        assert!(ready(&json!({ "certificates": 0, "short_lived": 0 })).is_none());
+        assert!(short_lived_share(&json!({ "certificates": 0, "short_lived": 0 })).is_none());
     }
 
     #[test]

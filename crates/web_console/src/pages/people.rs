@@ -188,8 +188,8 @@ fn team_of(person: &Value) -> Cell {
 async fn make(session: &Session, noun: Noun, form: &FormData) -> Result<Response, Failure> {
     let body = body(noun, form, &Value::Null);
     let path = format!("/api/v1/{}", noun.many);
-    let made = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
-    Ok(redirect(&noun.page(), "created", &made))
+    let created = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(&noun.page(), "created", &created))
 }
 
 async fn make_team(session: Session, form: FormData) -> Result<Response, Failure> {

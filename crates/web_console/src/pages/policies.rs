@@ -49,7 +49,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             Cell::text(applies_to(policy)),
             enforcement(policy),
             Cell::number(i64::try_from(json::list(policy, "/policy/rules").len()).unwrap_or_default()),
-            Cell::text(renews(policy)),
+            Cell::text(renewal_time(policy)),
             Cell::time(json::text(policy, "/updated_at"), session.now),
         ]
     };
@@ -92,7 +92,7 @@ fn applies_to(policy: &Value) -> String {
 }
 
 /// Formats the renewal time of a policy: `14 days before the end`.
-fn renews(policy: &Value) -> String {
+fn renewal_time(policy: &Value) -> String {
     let Some(when) = policy.pointer("/policy/renewal/renew_before").and_then(Value::as_object) else {
         return "by the profile".to_owned();
     };
@@ -156,7 +156,7 @@ fn facts(session: &Session, policy: &Value) -> Facts {
     Facts::default()
         .with("Applies to", Cell::text(applies_to(policy)))
         .with("Enforcement", enforcement(policy))
-        .with("Renewal", Cell::text(renews(policy)))
+        .with("Renewal", Cell::text(renewal_time(policy)))
         .with("Automatic renewal", Cell::text(yes("/policy/renewal/auto_renew")))
         .with("Follows the issuer's renewal window", Cell::text(yes("/policy/renewal/obey_issuer")))
         .with("Renewal windows", Cell::text(windows))
@@ -263,8 +263,8 @@ mod tests {
             "renewal": { "renew_before": { "days": 14 } },
         } });
         assert_eq!(applies_to(&policy), "environments prod or stage");
-        assert_eq!(renews(&policy), "14 days before the end");
-        assert_eq!(renews(&json!({ "policy": {} })), "by the profile");
+        assert_eq!(renewal_time(&policy), "14 days before the end");
+        assert_eq!(renewal_time(&json!({ "policy": {} })), "by the profile");
         assert_eq!(applies_to(&json!({ "policy": { "applies_to": { "all": true } } })), "everything");
         assert_eq!(
             limits(&json!({ "rule": "max_lifetime", "seconds": 86_400, "severity": "error" })),

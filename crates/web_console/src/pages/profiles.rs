@@ -180,10 +180,10 @@ fn keys_facts(profile: &Value) -> Facts {
 fn validity_facts(profile: &Value) -> Facts {
     let of = |pointer| duration(json::number(profile, pointer));
     let default = of("/validity/default_seconds");
-    let most = Some(of("/validity/max_seconds")).filter(|most| !most.is_empty());
+    let maximum = Some(of("/validity/max_seconds")).filter(|maximum| !maximum.is_empty());
     Facts::default()
         .with("Valid for", Cell::text(default.clone()))
-        .with("Maximum validity", Cell::text(most.unwrap_or(default)))
+        .with("Maximum validity", Cell::text(maximum.unwrap_or(default)))
         .with("Backdated by", Cell::text(of("/validity/backdate_seconds")))
         .with("Renewed", Cell::text(renewed(profile)))
         .with("Approval", approval(profile))

@@ -9,7 +9,7 @@ use axum::routing::get;
 use serde_json::Value;
 
 use super::held_requests;
-use super::recent_requests::{self, is_refused, who};
+use super::recent_requests::{self, client_name, is_refused};
 use crate::api::Api;
 use crate::cell::Cell;
 use crate::facts::Facts;
@@ -90,7 +90,7 @@ struct Sums<'a> {
 fn clients(session: &Session, requests: &[Value]) -> Table {
     let mut by_client = BTreeMap::<&str, Sums<'_>>::new();
     for one in requests {
-        let sums = by_client.entry(who(one)).or_default();
+        let sums = by_client.entry(client_name(one)).or_default();
         sums.requests += 1;
         sums.refused += i64::from(is_refused(one));
         sums.bytes_sent += json::number(one, "/bytes_from_client");

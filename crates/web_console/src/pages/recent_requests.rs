@@ -116,9 +116,9 @@ async fn har(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
 fn table(session: &Session, listing: &Value) -> Table {
     let row = |one: &Value| {
         vec![
-            Cell::link(format!("{PAGE}/{}", api::path::segment(json::text(one, "/id"))), asked(one)),
+            Cell::link(format!("{PAGE}/{}", api::path::segment(json::text(one, "/id"))), request_line(one)),
             Cell::time(json::text(one, "/time"), session.now),
-            Cell::text(who(one)),
+            Cell::text(client_name(one)),
             decision(one),
             Cell::text(json::text(one, "/policy_rule")),
             status(one),
@@ -134,7 +134,7 @@ fn table(session: &Session, listing: &Value) -> Table {
 }
 
 /// Returns method, host and path, shortened for the list.
-fn asked(one: &Value) -> String {
+fn request_line(one: &Value) -> String {
     const CHARS_MAX: usize = 120;
     let port = match json::number(one, "/port") {
         0 | 443 => String::new(),
@@ -150,7 +150,7 @@ fn asked(one: &Value) -> String {
 }
 
 /// Returns the identity of the client, else its user, else its address.
-pub(super) fn who(one: &Value) -> &str {
+pub(super) fn client_name(one: &Value) -> &str {
     let names = ["/identity", "/user", "/client"].map(|pointer| json::text(one, pointer));
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
 }
@@ -304,6 +304,6 @@ mod tests {
         assert_eq!(duration(&json!({ "duration_ms": null })), "running");
         assert_eq!(duration(&json!({ "duration_ms": 1200 })), "1,200 ms");
         let one = json!({ "method": "GET", "host": "a.example", "port": 8443, "path": "/x", "client": "192.0.2.1" });
-        assert_eq!((asked(&one).as_str(), who(&one)), ("GET a.example:8443/x", "192.0.2.1"));
+        assert_eq!((request_line(&one).as_str(), client_name(&one)), ("GET a.example:8443/x", "192.0.2.1"));
     }
 }

@@ -112,7 +112,7 @@ fn options(scans: &Value) -> Vec<(String, String)> {
 }
 
 /// Returns the ID of a scan that finished before the scan `to`, and that has the same targets and options.
-fn before(scans: &Value, to: &str) -> Option<String> {
+fn previous_scan(scans: &Value, to: &str) -> Option<String> {
     let all = json::items(scans);
     let to = all.iter().position(|scan| json::text(scan, "/id") == to)?;
     let scope = |scan: &Value| json::text(scan, "/scope").to_owned();
@@ -127,7 +127,7 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let scans = session.api.get(CHOICES).await?;
     let (mut from, to, since) = (of("from"), of("to"), of("since"));
     if from.is_empty() && !to.is_empty() {
-        from = before(&scans, &to).unwrap_or_default();
+        from = previous_scan(&scans, &to).unwrap_or_default();
     }
     let form = Form::filters(
         DIFF,
@@ -155,7 +155,7 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
                 .table("Differences", &["Change", "Endpoint", "Time", "Before", "Now", "Worst finding"], |change| {
                     row(&session, change)
                 })
-                .empty(nothing(listing.answer()))
+                .empty(no_differences(listing.answer()))
                 .exported("differences");
             parts.section("list", "Differences", &table)?
         }
@@ -177,7 +177,7 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 
 /// Returns the text for a page of a comparison that has no differences. The API compares only a part of the endpoints for each
 /// page.
-fn nothing(answer: &Value) -> &'static str {
+fn no_differences(answer: &Value) -> &'static str {
     match json::text(answer, "/next") {
         "" => "No difference: each endpoint is as it was.",
         _ => "No difference among the endpoints of this page. The next page compares more.",
@@ -243,8 +243,8 @@ mod tests {
             scan("d", "finished", "a"), scan("c", "interrupted", "a"), scan("b", "finished", "x"),
             scan("a", "finished", "a"),
         ] });
-        assert_eq!(before(&scans, "d").as_deref(), Some("a"));
-        assert_eq!(before(&scans, "b"), None);
+        assert_eq!(previous_scan(&scans, "d").as_deref(), Some("a"));
+        assert_eq!(previous_scan(&scans, "b"), None);
         assert_eq!(options(&scans).len(), 4);
     }
 
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_page_without_a_difference_says_whether_all_endpoints_were_compared() {
-        assert!(nothing(&json!({ "items": [], "next": null })).contains("each endpoint"));
-        assert!(nothing(&json!({ "items": [], "next": "c" })).contains("The next page compares more"));
+        assert!(no_differences(&json!({ "items": [], "next": null })).contains("each endpoint"));
+        assert!(no_differences(&json!({ "items": [], "next": "c" })).contains("The next page compares more"));
     }
 
     #[test]

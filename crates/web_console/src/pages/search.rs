@@ -32,19 +32,19 @@ struct Search {
 }
 
 async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let asked: String = parameter(query.as_deref(), "q");
-    let asked = asked.trim().to_owned();
-    let path = format!("/api/v1/search?q={}&limit=20", api::path::segment(&asked));
-    let found = match asked.chars().count() {
+    let search_text: String = parameter(query.as_deref(), "q");
+    let search_text = search_text.trim().to_owned();
+    let path = format!("/api/v1/search?q={}&limit=20", api::path::segment(&search_text));
+    let found = match search_text.chars().count() {
         ..LETTERS_MIN => None,
         _ => Some(session.api.get(&path).await?),
     };
     let hits = found.as_ref().map(|found| hits(&session, found));
     let more = found.as_ref().is_some_and(|found| json::flag(found, "/more"));
     Page::new(&session, "Search")
-        .command(format!("bulla search {}", quoted(&asked)))
+        .command(format!("bulla search {}", quoted(&search_text)))
         .reads(path)
-        .show(&Search { query: asked, hits, more })
+        .show(&Search { query: search_text, hits, more })
 }
 
 fn hits(session: &Session, found: &Value) -> Table {

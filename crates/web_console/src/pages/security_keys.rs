@@ -25,7 +25,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route("/console/users/{id}/security-keys", post(begin))
         .route("/console/users/{id}/security-keys/finish", post(finish))
-        .route("/console/users/{id}/security-keys/{key}/remove", get(ask_remove).post(remove))
+        .route("/console/users/{id}/security-keys/{key}/remove", get(confirm_remove).post(remove))
 }
 
 /// Returns the API path of a user's security keys.
@@ -74,9 +74,9 @@ fn remove_path(user: &str, key: &str) -> String {
 async fn begin(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "name": form.text("name") });
     let path = format!("{}/challenge", path_of(&id));
-    let begun = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    let ceremony = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
     let finish = format!("/console/users/{}/security-keys/finish", api::path::segment(&id));
-    let key = KeyForm::of(&begun, finish, ACCOUNT).ok_or_else(|| Failure::unreadable("no ceremony"))?;
+    let key = KeyForm::of(&ceremony, finish, ACCOUNT).ok_or_else(|| Failure::unreadable("no ceremony"))?;
     let says = format!(
         "Register “{}”: insert or touch the security key, or follow your browser. Your first key ends your other sessions.",
         form.text("name")
@@ -90,22 +90,25 @@ async fn finish(session: Session, Path(id): Path<String>, form: FormData) -> Res
     Ok(redirect(ACCOUNT, "key-added", &Value::Null))
 }
 
-async fn ask_remove(session: Session, Path((id, key)): Path<(String, String)>) -> Result<Response, Failure> {
+async fn confirm_remove(
+    session: Session,
+    Path((id, key)): Path<(String, String)>,
+) -> Result<Response, Failure> {
     let keys = session.api.get(&path_of(&id)).await?;
     let keys = json::list(&keys, "/items");
     let name =
         keys.iter().find(|one| json::text(one, "/id") == key).map_or("", |one| json::text(one, "/name"));
-    let mut ask =
+    let mut confirmation =
         Confirmation::new(&session, remove_path(&id, &key), page_of(&session, &id), "Remove the key")
             .danger()
             .says(format!("The security key “{name}” no longer signs in, confirms or signs approvals."));
     if keys.len() == 1 {
-        ask = ask.says("It is the only key: without it, the password alone signs in.");
+        confirmation = confirmation.says("It is the only key: without it, the password alone signs in.");
     }
     Page::new(&session, "Remove a security key")
         .command(format!("bulla user security-key delete {id} {key}"))
         .reads(path_of(&id))
-        .show(&ask)
+        .show(&confirmation)
 }
 
 async fn remove(

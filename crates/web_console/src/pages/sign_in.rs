@@ -78,9 +78,9 @@ async fn sign_in(
     match api.client(&parts).send(Method::POST, path, None, Some(&proof)).await {
         // The ceremony of a security key has begun.
         Ok(answer) if passkey || answer.status() == StatusCode::ACCEPTED => {
-            let begun = json_of(answer).await?;
+            let ceremony = json_of(answer).await?;
             let form = KeyForm::of(
-                &begun,
+                &ceremony,
                 "/console/sign-in",
                 format!("/console/sign-in?to={}", ::api::path::segment(&to)),
             );

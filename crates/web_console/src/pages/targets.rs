@@ -165,8 +165,8 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
         "agent": form.text("agent"),
         "target": target,
     });
-    let made = session.api.change(Method::POST, "/api/v1/targets", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
+    let created = session.api.change(Method::POST, "/api/v1/targets", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&item(PAGE, json::text(&created, "/id")), "created", &created))
 }
 
 async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -190,7 +190,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
     let one = session.api.get(&path).await?;
     let facts = Facts::default()
         .with("Verdict", verdict(&one))
-        .with("Reason", Cell::text(why(one.get("reason").unwrap_or(&Value::Null))))
+        .with("Reason", Cell::text(reason_text(one.get("reason").unwrap_or(&Value::Null))))
         .with("Names", Cell::text(json::joined(&one, "/names")))
         .with("Issuer", Cell::text(json::text(&one, "/issuer")))
         .with("Serial number", Cell::code(json::text(&one, "/serial")))
@@ -237,15 +237,16 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
 }
 
 /// Formats the reason of a verdict: `{"known": "managed"}` as `known: managed`.
-fn why(reason: &Value) -> String {
+fn reason_text(reason: &Value) -> String {
     match reason {
         Value::String(text) => text.replace('_', " "),
         Value::Object(members) => {
-            let parts =
-                members.iter().map(|(name, value)| format!("{}: {}", name.replace('_', " "), why(value)));
+            let parts = members
+                .iter()
+                .map(|(name, value)| format!("{}: {}", name.replace('_', " "), reason_text(value)));
             parts.collect::<Vec<_>>().join(", ")
         }
-        Value::Array(values) => values.iter().map(why).collect::<Vec<_>>().join(", "),
+        Value::Array(values) => values.iter().map(reason_text).collect::<Vec<_>>().join(", "),
         Value::Null => String::new(),
         other => other.to_string(),
     }
@@ -448,8 +449,8 @@ mod tests {
 
     #[test]
     fn ct_reasons_and_names_are_formatted_as_text() {
-        assert_eq!(why(&json!("allowed_issuer")), "allowed issuer");
-        assert_eq!(why(&json!({"known": "managed"})), "known: managed");
+        assert_eq!(reason_text(&json!("allowed_issuer")), "allowed issuer");
+        assert_eq!(reason_text(&json!({"known": "managed"})), "known: managed");
         assert_eq!(names(&json!({"names": ["a", "b", "c", "d"]})), "a, b, c and 1 more");
         assert_eq!(names(&json!({})), "no names");
     }

@@ -315,8 +315,8 @@ async fn new_form(session: Session) -> Result<Response, Failure> {
 
 async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = body(&form, &Value::Null);
-    let made = session.api.change(Method::POST, "/api/v1/watches", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
+    let created = session.api.change(Method::POST, "/api/v1/watches", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&item(PAGE, json::text(&created, "/id")), "created", &created))
 }
 
 async fn edit_form(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -1,7 +1,7 @@
 //! `chromium.json` has responses of Chromium with a virtual authenticator, one key for each algorithm.
 
 use serde::Deserialize;
-use webauthn::assertion::Known;
+use webauthn::assertion::RegisteredKey;
 use webauthn::{Assertion, Base64Url, Expected, Registration};
 
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ fn responses_of_a_browser_are_accepted() {
         let credential = create.response.verify(&expected(&create.challenge.0)).unwrap();
         assert_eq!(credential.algorithm.cose(), algorithm);
         let handle = get.response.user_handle.clone().unwrap();
-        let known = Known {
+        let known = RegisteredKey {
             id: &credential.id,
             public_key: &credential.public_key,
             sign_count: credential.sign_count,

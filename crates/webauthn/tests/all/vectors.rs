@@ -3,7 +3,7 @@
 use data_encoding::HEXLOWER;
 use proptest::prelude::*;
 use serde::Deserialize;
-use webauthn::assertion::Known;
+use webauthn::assertion::RegisteredKey;
 use webauthn::{Algorithm, Assertion, Base64Url, Credential, Error, Expected, Registration};
 
 #[derive(Deserialize)]
@@ -71,8 +71,8 @@ fn registered(vector: &Vector) -> Result<Credential, Error> {
     registration(vector).verify(&expected(&hex(&vector.create.challenge)))
 }
 
-fn known(credential: &Credential) -> Known<'_> {
-    Known {
+fn known(credential: &Credential) -> RegisteredKey<'_> {
+    RegisteredKey {
         id: &credential.id,
         public_key: &credential.public_key,
         sign_count: credential.sign_count,
@@ -146,12 +146,18 @@ fn an_assertion_of_another_credential_is_rejected() {
     let (vector, credential, assertion) = simple();
     let challenge = hex(&vector.get.challenge);
     let other = registered(&self::vector("Packed Attestation with ES256 Credential")).unwrap();
-    let verify = |known: &Known<'_>| assertion.verify(&expected(&challenge), known);
+    let verify = |known: &RegisteredKey<'_>| assertion.verify(&expected(&challenge), known);
     assert!(verify(&known(&credential)).is_ok());
-    assert_eq!(verify(&Known { id: &other.id, ..known(&credential) }), Err(Error::Credential));
-    assert_eq!(verify(&Known { public_key: &other.public_key, ..known(&credential) }), Err(Error::Signature));
+    assert_eq!(verify(&RegisteredKey { id: &other.id, ..known(&credential) }), Err(Error::Credential));
+    assert_eq!(
+        verify(&RegisteredKey { public_key: &other.public_key, ..known(&credential) }),
+        Err(Error::Signature)
+    );
     let eligible = !credential.backup_eligible;
-    assert_eq!(verify(&Known { backup_eligible: eligible, ..known(&credential) }), Err(Error::Credential));
+    assert_eq!(
+        verify(&RegisteredKey { backup_eligible: eligible, ..known(&credential) }),
+        Err(Error::Credential)
+    );
     let handle = Some(Base64Url(b"bob".to_vec()));
     let of_another = Assertion { user_handle: handle, ..assertion.clone() };
     assert_eq!(of_another.verify(&expected(&challenge), &known(&credential)), Err(Error::Credential));
@@ -163,7 +169,7 @@ fn a_counter_must_increase_where_there_is_one() {
     let challenge = hex(&vector.get.challenge);
     // The vectors have no counter.
     let verify = |sign_count| {
-        let known = Known { sign_count, ..known(&credential) };
+        let known = RegisteredKey { sign_count, ..known(&credential) };
         assertion.verify(&expected(&challenge), &known).map(|verified| verified.sign_count)
     };
     assert_eq!(verify(0), Ok(0));

@@ -30,12 +30,12 @@ impl Extension {
         self
     }
 
-    fn known(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
+    fn with_oid(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
         Self { oid: der::oid_text(id), critical, value: der::write(fill) }
     }
 
     fn list(id: &[u8], critical: bool, fill: impl FnOnce(&mut Writer)) -> Self {
-        Self::known(id, critical, |w| {
+        Self::with_oid(id, critical, |w| {
             w.sequence(fill);
         })
     }
@@ -64,7 +64,7 @@ impl Extension {
     /// Creates keyUsage (section 4.2.1.3), critical.
     #[must_use]
     pub fn key_usage(usage: KeyUsage) -> Self {
-        Self::known(oid::KEY_USAGE, true, |w| {
+        Self::with_oid(oid::KEY_USAGE, true, |w| {
             w.named_bits(usage.0);
         })
     }
@@ -82,7 +82,7 @@ impl Extension {
     /// Creates subjectKeyIdentifier (section 4.2.1.2); see [`super::key_id`].
     #[must_use]
     pub fn subject_key_id(id: &[u8]) -> Self {
-        Self::known(oid::SUBJECT_KEY_ID, false, |w| {
+        Self::with_oid(oid::SUBJECT_KEY_ID, false, |w| {
             w.octets(id);
         })
     }
@@ -159,7 +159,7 @@ impl Extension {
     /// revoked.
     #[must_use]
     pub fn ocsp_no_check() -> Self {
-        Self::known(oid::OCSP_NO_CHECK, false, |w| {
+        Self::with_oid(oid::OCSP_NO_CHECK, false, |w| {
             w.null();
         })
     }

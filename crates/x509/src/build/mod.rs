@@ -96,7 +96,7 @@ pub fn key_sha1(spki: &[u8]) -> [u8; 20] {
 }
 
 fn subject_public_key(spki: &[u8]) -> Vec<u8> {
-    PublicKey::parse(spki).map(|key| key.key_octets().to_vec()).unwrap_or_default()
+    PublicKey::parse(spki).map(|key| key.key_bytes().to_vec()).unwrap_or_default()
 }
 
 impl SerialNumber {

@@ -272,7 +272,7 @@ fn value(text: &str) -> Result<(String, &str), BadSubject> {
     let text = text.trim_start_matches(' ');
     let mut out: Vec<u8> = Vec::new();
     // Trailing spaces before the separator are dropped, unless escaped.
-    let mut kept = 0;
+    let mut trimmed_len = 0;
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
@@ -283,7 +283,7 @@ fn value(text: &str) -> Result<(String, &str), BadSubject> {
                 if rest.is_empty() {
                     return Err(BadSubject::Pair(text.to_owned()));
                 }
-                return finish(out, kept, rest).ok_or_else(escape);
+                return finish(out, trimmed_len, rest).ok_or_else(escape);
             }
             b'+' => return Err(BadSubject::MultiValued),
             b'\\' => {
@@ -300,20 +300,20 @@ fn value(text: &str) -> Result<(String, &str), BadSubject> {
                     }
                     _ => return Err(escape()),
                 }
-                kept = out.len();
+                trimmed_len = out.len();
             }
             b' ' => out.push(b' '),
             other => {
                 out.push(other);
-                kept = out.len();
+                trimmed_len = out.len();
             }
         }
     }
-    finish(out, kept, "").ok_or_else(escape)
+    finish(out, trimmed_len, "").ok_or_else(escape)
 }
 
-fn finish(mut out: Vec<u8>, kept: usize, rest: &str) -> Option<(String, &str)> {
-    out.truncate(kept);
+fn finish(mut out: Vec<u8>, trimmed_len: usize, rest: &str) -> Option<(String, &str)> {
+    out.truncate(trimmed_len);
     String::from_utf8(out).ok().map(|value| (value, rest))
 }
 

@@ -20,16 +20,16 @@ pub enum Digest {
 }
 
 impl Digest {
-    /// Hashes `octets`.
+    /// Hashes `bytes`.
     #[must_use]
-    pub fn of(self, octets: &[u8]) -> Vec<u8> {
+    pub fn of(self, bytes: &[u8]) -> Vec<u8> {
         let algorithm = match self {
             Self::Sha1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
             Self::Sha256 => &digest::SHA256,
             Self::Sha384 => &digest::SHA384,
             Self::Sha512 => &digest::SHA512,
         };
-        digest::digest(algorithm, octets).as_ref().to_vec()
+        digest::digest(algorithm, bytes).as_ref().to_vec()
     }
 
     /// Returns RSASSA-PKCS1-v1_5 with this hash.

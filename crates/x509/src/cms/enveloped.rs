@@ -34,7 +34,7 @@ pub enum ContentCipher {
 impl ContentCipher {
     /// Returns the length of the key in bytes.
     #[must_use]
-    pub const fn key_octets(self) -> usize {
+    pub const fn key_length(self) -> usize {
         match self {
             Self::Aes128 => 16,
             Self::Aes192 | Self::DesEde3 => 24,
@@ -44,7 +44,7 @@ impl ContentCipher {
 
     /// Returns the length of a block, and so of the initialization vector, in bytes.
     #[must_use]
-    pub const fn block_octets(self) -> usize {
+    pub const fn block_length(self) -> usize {
         match self {
             Self::DesEde3 => 8,
             _ => 16,
@@ -191,8 +191,8 @@ impl EnvelopedData {
         let iv = algorithm.expect(tag::OCTET_STRING)?.content.to_vec();
         let ciphertext = ciphertext(encrypted.any()?)?;
         encrypted.end()?;
-        let blocks = ciphertext.len() / cipher.block_octets();
-        if iv.len() != cipher.block_octets() || blocks == 0 || blocks * iv.len() != ciphertext.len() {
+        let blocks = ciphertext.len() / cipher.block_length();
+        if iv.len() != cipher.block_length() || blocks == 0 || blocks * iv.len() != ciphertext.len() {
             return Err(DerError::Malformed(
                 "encrypted content: the length is not a multiple of the block size",
             ));

@@ -336,9 +336,9 @@ pub fn oid_text(content: &[u8]) -> String {
 fn dotted(content: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(content.len() * 3);
     let mut arc: u64 = 0;
-    for (index, octet) in content.iter().enumerate() {
-        arc = arc.checked_mul(128)? | u64::from(octet & 0x7f);
-        if octet & 0x80 != 0 {
+    for (index, byte) in content.iter().enumerate() {
+        arc = arc.checked_mul(128)? | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
             continue;
         }
         if text.is_empty() {

@@ -10,7 +10,7 @@ use crate::{KeyAlgorithm, PublicKey};
 #[must_use]
 pub fn canonical(spki: &[u8]) -> Option<String> {
     let key = PublicKey::parse(spki).ok()?;
-    let bytes = key.key_octets();
+    let bytes = key.key_bytes();
     let encode = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
     let point = |crv: &str, half: usize| {
         let (x, y) = bytes.strip_prefix(&[4]).filter(|point| point.len() == 2 * half)?.split_at(half);

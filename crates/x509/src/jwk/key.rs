@@ -82,7 +82,7 @@ impl JwkKey {
     }
 
     fn rsa(members: &Map<String, Value>) -> Result<Self, BadJwk> {
-        let (n, e) = (octets(members, "n")?, octets(members, "e")?);
+        let (n, e) = (bytes(members, "n")?, bytes(members, "e")?);
         if n.first() == Some(&0) || e.first() == Some(&0) {
             return Err(bad("n and e must not begin with a zero byte (RFC 7518 section 6.3.1)"));
         }
@@ -122,7 +122,7 @@ impl JwkKey {
             "P-521" => (Kind::P521, &P521, 66),
             other => return Err(bad(&format!("unsupported curve {other:?}; use P-256, P-384 or P-521"))),
         };
-        let (x, y) = (octets(members, "x")?, octets(members, "y")?);
+        let (x, y) = (bytes(members, "x")?, bytes(members, "y")?);
         if x.len() != length || y.len() != length {
             return Err(bad(&format!("x and y of {crv} must have {length} bytes each")));
         }
@@ -142,7 +142,7 @@ impl JwkKey {
         if crv != "Ed25519" {
             return Err(bad(&format!("unsupported curve {crv:?}; use Ed25519")));
         }
-        let x = octets(members, "x")?;
+        let x = bytes(members, "x")?;
         if x.len() != 32 {
             return Err(bad("x of Ed25519 must have 32 bytes"));
         }
@@ -268,15 +268,15 @@ fn text<'m>(members: &'m Map<String, Value>, name: &str) -> Result<&'m str, BadJ
         .ok_or_else(|| bad(&format!("the member {name:?} is missing or is not a string")))
 }
 
-fn octets(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, BadJwk> {
+fn bytes(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, BadJwk> {
     BASE64URL_NOPAD
         .decode(text(members, name)?.as_bytes())
         .map_err(|_| bad(&format!("the member {name:?} is not base64url without padding")))
 }
 
-fn sha256(octets: &[u8]) -> [u8; 32] {
+fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
-    out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());
+    out.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
     out
 }
 

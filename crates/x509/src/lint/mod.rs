@@ -130,14 +130,14 @@ fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findi
     const BYTES_MIN: usize = 7;
     let serial = &certificate.serial;
     let zeros = serial.content().iter().take_while(|&&b| b == 0).count();
-    let octets = serial.content().len() - zeros;
+    let length = serial.content().len() - zeros;
     if serial.is_zero() {
         findings.add(&SERIAL_ZERO, "serial number 0");
     } else if serial.is_negative() {
         findings.add(&SERIAL_NEGATIVE, format!("serial number {serial} in two's complement"));
-    } else if octets > BYTES_MAX {
-        findings.add(&SERIAL_TOO_LONG, format!("serial number of {octets} bytes"));
-    } else if octets < BYTES_MIN && (context.leaf || !certificate.is_self_issued()) {
+    } else if length > BYTES_MAX {
+        findings.add(&SERIAL_TOO_LONG, format!("serial number of {length} bytes"));
+    } else if length < BYTES_MIN && (context.leaf || !certificate.is_self_issued()) {
         findings.add(&SERIAL_SHORT, format!("serial number {serial}"));
     }
 }

@@ -16,20 +16,20 @@ const SHOWN_MAX: usize = 5;
 pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     common_names(certificate, context, findings);
     let mut hosts = 0;
-    let mut broken = Broken::default();
+    let mut invalid_names = InvalidNames::default();
     for name in &certificate.subject_alt_names {
         match name {
             GeneralName::Dns(name) => {
                 hosts += 1;
-                check_dns_name(name, context, &mut broken);
+                check_dns_name(name, context, &mut invalid_names);
             }
             GeneralName::Ip(address) => {
                 hosts += 1;
                 if context.publicly_trusted && is_internal_address(*address) {
-                    broken.add(&INTERNAL_NAME, &address.to_string());
+                    invalid_names.add(&INTERNAL_NAME, &address.to_string());
                 }
             }
-            GeneralName::BadIp(octets) => broken.add(&SAN_BAD_ADDRESS, octets),
+            GeneralName::BadIp(text) => invalid_names.add(&SAN_BAD_ADDRESS, text),
             _ => {}
         }
     }
@@ -37,14 +37,14 @@ pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: 
         let rule = if context.publicly_trusted { &NO_SAN } else { &COMMON_NAME_ONLY };
         findings.add(rule, format!("subject {}", certificate.subject.text));
     }
-    broken.tell(findings);
+    invalid_names.report(findings);
 }
 
 /// Names, by the rule that they break.
 #[derive(Default)]
-struct Broken(Vec<(&'static Rule, Vec<String>, usize)>);
+struct InvalidNames(Vec<(&'static Rule, Vec<String>, usize)>);
 
-impl Broken {
+impl InvalidNames {
     fn add(&mut self, rule: &'static Rule, name: &str) {
         let known = self.0.iter().position(|(r, ..)| r.code == rule.code);
         let index = known.unwrap_or_else(|| {
@@ -58,7 +58,7 @@ impl Broken {
         }
     }
 
-    fn tell(self, findings: &mut Findings<'_>) {
+    fn report(self, findings: &mut Findings<'_>) {
         for (rule, shown, count) in self.0 {
             let names = shown.join(", ");
             match count - shown.len() {
@@ -75,30 +75,30 @@ fn printable(name: &str) -> String {
     if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
 }
 
-fn check_dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
+fn check_dns_name(name: &str, context: &LintContext, invalid_names: &mut InvalidNames) {
     if name.contains('*') {
         match name.strip_prefix("*.") {
             Some(parent) if !parent.contains('*') && parent.contains('.') => {
-                broken.add(&WILDCARD, name);
-                host(name, parent, context, broken);
+                invalid_names.add(&WILDCARD, name);
+                host(name, parent, context, invalid_names);
             }
-            _ => broken.add(&WILDCARD_BAD, name),
+            _ => invalid_names.add(&WILDCARD_BAD, name),
         }
     } else {
-        host(name, name, context, broken);
+        host(name, name, context, invalid_names);
     }
 }
 
 /// Checks a host name. `host` is `name` without its wildcard.
-fn host(name: &str, host: &str, context: &LintContext, broken: &mut Broken) {
+fn host(name: &str, host: &str, context: &LintContext, invalid_names: &mut InvalidNames) {
     if host.parse::<IpAddr>().is_ok() {
-        broken.add(&SAN_ADDRESS_AS_DNS, name);
+        invalid_names.add(&SAN_ADDRESS_AS_DNS, name);
     } else if host.ends_with('.') || HostName::check(host).is_err() {
-        broken.add(&SAN_INVALID, name);
+        invalid_names.add(&SAN_INVALID, name);
     } else if context.publicly_trusted && host.contains('_') {
-        broken.add(&SAN_UNDERSCORE, name);
+        invalid_names.add(&SAN_UNDERSCORE, name);
     } else if context.publicly_trusted && is_internal_name(host) {
-        broken.add(&INTERNAL_NAME, name);
+        invalid_names.add(&INTERNAL_NAME, name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Validation of OCSP responses: the certificate they are about, and their signer (RFC 6960 section 3.2).
 
 use super::request::{CertificateId, OcspHash};
-use super::response::{RESPONSE_MAX, opened, status};
+use super::response::{RESPONSE_MAX, basic_response_fields, status};
 use super::status::Status;
 use crate::der::{DerError, Element, Reader, tag};
 use crate::{
@@ -78,10 +78,10 @@ impl ResponderId {
         }
     }
 
-    fn means(&self, certificate: &Certificate) -> bool {
+    fn identifies(&self, certificate: &Certificate) -> bool {
         match self {
             Self::Name(name) => name.matches(&certificate.subject),
-            Self::KeyHash(hash) => *hash == OcspHash::Sha1.of(certificate.public_key.key_octets()),
+            Self::KeyHash(hash) => *hash == OcspHash::Sha1.of(certificate.public_key.key_bytes()),
         }
     }
 }
@@ -101,7 +101,7 @@ impl BasicResponse {
         if der.len() > RESPONSE_MAX {
             return Err(DerError::Malformed("OCSP response: too long").into());
         }
-        Ok(Self::read(opened(der)?.map_err(ResponseError::NoAnswer)?)?)
+        Ok(Self::read(basic_response_fields(der)?.map_err(ResponseError::NoAnswer)?)?)
     }
 
     fn read(mut basic: Reader<'_>) -> Result<Self, DerError> {
@@ -133,7 +133,11 @@ impl BasicResponse {
 
     /// Returns the entry for the certificate of `issuer` with this serial number.
     #[must_use]
-    pub fn about(&self, issuer: &Certificate, serial: &SerialNumber) -> Option<&OcspSingleResponse> {
+    pub fn single_response(
+        &self,
+        issuer: &Certificate,
+        serial: &SerialNumber,
+    ) -> Option<&OcspSingleResponse> {
         self.answers.iter().find(|answer| {
             answer.id.as_ref().is_some_and(|id| {
                 let wanted = CertificateId::of(issuer, serial.clone(), id.hash);
@@ -150,11 +154,11 @@ impl BasicResponse {
     /// # Errors
     /// [`ResponderError`].
     pub fn verify_authorized_by(&self, issuer: &Certificate, now: UnixTime) -> Result<(), ResponderError> {
-        if self.responder.means(issuer) {
+        if self.responder.identifies(issuer) {
             return self.signed_by(issuer);
         }
         let delegates = self.certificates.iter().filter_map(|der| Certificate::parse(der).ok());
-        for delegate in delegates.filter(|certificate| self.responder.means(certificate)) {
+        for delegate in delegates.filter(|certificate| self.responder.identifies(certificate)) {
             if is_delegate(&delegate, issuer, now) {
                 return self.signed_by(&delegate);
             }

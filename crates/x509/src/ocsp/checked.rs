@@ -29,7 +29,8 @@ pub fn checked(
     now: UnixTime,
 ) -> Result<OcspSingleResponse, NoAnswer> {
     let response = BasicResponse::parse(der)?;
-    let about = response.about(issuer, &certificate.serial).ok_or(NoAnswer::OtherCertificate)?;
+    let single_response =
+        response.single_response(issuer, &certificate.serial).ok_or(NoAnswer::OtherCertificate)?;
     response.verify_authorized_by(issuer, now)?;
-    Ok(about.clone())
+    Ok(single_response.clone())
 }

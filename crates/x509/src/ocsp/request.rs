@@ -72,7 +72,7 @@ impl CertificateId {
         Self {
             hash,
             issuer_name_hash: hash.of(&issuer.subject.der),
-            issuer_key_hash: hash.of(issuer.public_key.key_octets()),
+            issuer_key_hash: hash.of(issuer.public_key.key_bytes()),
             serial,
         }
     }

@@ -83,7 +83,7 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
     if der.len() > RESPONSE_MAX {
         return Err(DerError::Malformed("OCSP response: too long"));
     }
-    match opened(der)? {
+    match basic_response_fields(der)? {
         Ok(mut basic) => response_data(basic.sequence()?),
         Err(code) => Ok(Response {
             status: Outcome::NoAnswer(code),
@@ -97,7 +97,7 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
 }
 
 /// Returns the fields of the BasicOCSPResponse in an OCSPResponse, or the number of its error status.
-pub(super) fn opened(der: &[u8]) -> Result<Result<Reader<'_>, i64>, DerError> {
+pub(super) fn basic_response_fields(der: &[u8]) -> Result<Result<Reader<'_>, i64>, DerError> {
     let mut response = Reader::new(der).sequence()?;
     let code = response.expect(tag::ENUMERATED)?.integer()?;
     if code != 0 {

@@ -34,7 +34,7 @@ pub(super) fn find_violation(
         let cost = u32::try_from(cost).map_err(|_| ComparisonsExhausted)?;
         comparisons.0 = comparisons.0.checked_sub(cost).ok_or(ComparisonsExhausted)?;
         if !passes(constraints, name) {
-            return Ok(Some(described(name)));
+            return Ok(Some(name_text(name)));
         }
     }
     Ok(None)
@@ -143,7 +143,7 @@ fn matches_mailbox_constraint(mailbox: &str, base: &str) -> bool {
         return false;
     };
     match base.rsplit_once('@') {
-        Some((wanted, at)) => wanted == local && host.eq_ignore_ascii_case(at),
+        Some((wanted, base_host)) => wanted == local && host.eq_ignore_ascii_case(base_host),
         None => matches_host_constraint(host, base),
     }
 }
@@ -191,7 +191,7 @@ fn ends_with_separator(head: &str) -> bool {
     })
 }
 
-fn described(name: &GeneralName) -> String {
+fn name_text(name: &GeneralName) -> String {
     match name {
         GeneralName::Dns(text)
         | GeneralName::BadIp(text)

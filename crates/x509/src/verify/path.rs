@@ -26,14 +26,14 @@ pub(super) struct Search<'a, C> {
 
 /// A failed path, and how close it came to a trusted root.
 struct FailedPath {
-    nearness: Nearness,
+    progress: PathProgress,
     verdict: Verdict,
 }
 
 /// Progress of a failed path, worst first. Of several failed paths, the one with the most progress is reported, because its fault
 /// must be corrected.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-enum Nearness {
+enum PathProgress {
     /// The path ended at the leaf, whose issuer is missing.
     Incomplete,
     /// The path ended at an untrusted root, and broke a rule.
@@ -83,7 +83,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         if let Some(path) = self.extend_path(&mut path) {
             return Verdict::Trusted { path };
         }
-        self.best.map_or(Verdict::Untrusted { reason: Distrust::Budget }, |dead| dead.verdict)
+        self.best.map_or(Verdict::Untrusted { reason: Distrust::Budget }, |failed| failed.verdict)
     }
 
     /// Returns whether the certificate is self-issued and, as far as can be checked, signed by its own key.
@@ -96,24 +96,27 @@ impl<'a, C: SignatureCache> Search<'a, C> {
     fn extend_path(&mut self, path: &mut Path<'a>) -> Option<Vec<Arc<Certificate>>> {
         let below = *path.certificates.last()?;
         let candidates = self.candidates(below, path);
-        let mut climbed = false;
+        let mut issuer_found = false;
         for Candidate { issuer, anchor, likely } in candidates {
             match self.signed(below, issuer) {
                 None => {
-                    self.bury(Nearness::Budget, Distrust::Budget);
+                    self.record_failure(PathProgress::Budget, Distrust::Budget);
                     return None;
                 }
                 Some(Err(SignatureError::Invalid)) => {
                     // The key identifiers differ, so this certificate with the same name is not the issuer.
                     if likely {
-                        climbed = true;
-                        let (which, name) = described(below);
-                        self.bury(Nearness::BadSignature, Distrust::BadSignature { which, name });
+                        issuer_found = true;
+                        let (which, name) = fingerprint_and_subject(below);
+                        self.record_failure(
+                            PathProgress::BadSignature,
+                            Distrust::BadSignature { which, name },
+                        );
                     }
                     continue;
                 }
                 Some(outcome) => {
-                    climbed = true;
+                    issuer_found = true;
                     let fault_before = path.fault.clone();
                     self.step(path, issuer, outcome.err());
                     let found = self.finish_or_extend_path(path, anchor);
@@ -125,7 +128,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
                 }
             }
         }
-        if !climbed {
+        if !issuer_found {
             self.give_up(path);
         }
         None
@@ -150,19 +153,22 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             let Some(fault) = path.fault.clone() else {
                 return Some(path.certificates.iter().map(|&c| c.clone()).collect());
             };
-            self.bury(Nearness::Broken, fault);
+            self.record_failure(PathProgress::Broken, fault);
             return None;
         }
         if self.is_self_signed(top) {
-            let (root, name) = described(top);
+            let (root, name) = fingerprint_and_subject(top);
             match path.fault.clone() {
-                Some(fault) => self.bury(Nearness::UnknownRootAndBroken, fault),
-                None => self.bury(Nearness::UnknownRoot, Distrust::SelfSignedRootNotTrusted { root, name }),
+                Some(fault) => self.record_failure(PathProgress::UnknownRootAndBroken, fault),
+                None => self.record_failure(
+                    PathProgress::UnknownRoot,
+                    Distrust::SelfSignedRootNotTrusted { root, name },
+                ),
             }
             return None;
         }
         if path.certificates.len() >= PATH_MAX {
-            self.bury(Nearness::Budget, Distrust::Budget);
+            self.record_failure(PathProgress::Budget, Distrust::Budget);
             return None;
         }
         self.extend_path(path)
@@ -174,7 +180,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
     fn candidates(&self, below: &Certificate, path: &Path<'a>) -> Vec<Candidate<'a>> {
         let anchors = self.store.named(&below.issuer).map(|issuer| (issuer, true));
         let sent = self.sent.iter().filter(|c| c.subject.matches(&below.issuer));
-        let fresh = |issuer: &Certificate| {
+        let is_not_on_path = |issuer: &Certificate| {
             // A name and key that are already on the path would form a loop.
             !path.certificates.iter().any(|on_path| {
                 on_path.public_key.spki_sha256 == issuer.public_key.spki_sha256
@@ -184,7 +190,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         let mut candidates: Vec<Candidate<'a>> = Vec::new();
         for (issuer, anchor) in anchors.chain(sent.map(|issuer| (issuer, false))) {
             let known = candidates.iter().any(|c| c.issuer.fingerprint == issuer.fingerprint);
-            if !known && fresh(issuer) {
+            if !known && is_not_on_path(issuer) {
                 let likely = match (&below.authority_key_id, &issuer.subject_key_id) {
                     (Some(wanted), Some(has)) => wanted == has,
                     _ => true,
@@ -216,7 +222,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
 
     /// Returns the first rule that `issuer` breaks as the next certificate of `path` (RFC 5280 section 6.1.4).
     fn issuer_fault(&mut self, path: &Path<'a>, issuer: &Certificate) -> Option<Distrust> {
-        let (which, name) = described(issuer);
+        let (which, name) = fingerprint_and_subject(issuer);
         if self.now > issuer.not_after {
             return Some(Distrust::Expired { which, name, not_after: issuer.not_after });
         }
@@ -262,24 +268,26 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         if path.certificates.len() > 1 {
             let (which, name) = (below.fingerprint, below.issuer.text.clone());
             return match path.fault.clone() {
-                Some(fault) => self.bury(Nearness::UnknownRootAndBroken, fault),
-                None => self.bury(Nearness::UnknownRoot, Distrust::RootNotTrusted { which, name }),
+                Some(fault) => self.record_failure(PathProgress::UnknownRootAndBroken, fault),
+                None => {
+                    self.record_failure(PathProgress::UnknownRoot, Distrust::RootNotTrusted { which, name })
+                }
             };
         }
         let verdict = Verdict::Incomplete {
             missing: below.issuer.text.clone(),
             issuer_url: below.issuer_urls.first().cloned(),
         };
-        self.keep(FailedPath { nearness: Nearness::Incomplete, verdict });
+        self.keep_best(FailedPath { progress: PathProgress::Incomplete, verdict });
     }
 
-    fn bury(&mut self, nearness: Nearness, reason: Distrust) {
-        self.keep(FailedPath { nearness, verdict: Verdict::Untrusted { reason } });
+    fn record_failure(&mut self, progress: PathProgress, reason: Distrust) {
+        self.keep_best(FailedPath { progress, verdict: Verdict::Untrusted { reason } });
     }
 
-    fn keep(&mut self, dead: FailedPath) {
-        if self.best.as_ref().is_none_or(|best| dead.nearness > best.nearness) {
-            self.best = Some(dead);
+    fn keep_best(&mut self, failed: FailedPath) {
+        if self.best.as_ref().is_none_or(|best| failed.progress > best.progress) {
+            self.best = Some(failed);
         }
     }
 }
@@ -292,13 +300,13 @@ struct Candidate<'a> {
     likely: bool,
 }
 
-fn described(certificate: &Certificate) -> (crate::Fingerprint, String) {
+fn fingerprint_and_subject(certificate: &Certificate) -> (crate::Fingerprint, String) {
     (certificate.fingerprint, certificate.subject.text.clone())
 }
 
 /// Checks the rules of a path that concern the leaf itself.
 fn leaf_fault(leaf: &Certificate) -> Option<Distrust> {
-    let (which, name) = described(leaf);
+    let (which, name) = fingerprint_and_subject(leaf);
     if let Some(extension) = unknown_critical(leaf) {
         return Some(Distrust::UnknownCritical { which, extension });
     }

@@ -83,7 +83,7 @@ fn every_extension_is_built_and_parsed_back() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("c"), &der).unwrap();
     let text = String::from_utf8(openssl(&folder, "x509 -inform der -in c -noout -text")).unwrap();
-    let told = [
+    let expected_lines = [
         "Version: 3 (0x2)",
         "7f:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff:ff",
         "Issuer: C = DE, O = Acme, CN = Test Root",
@@ -104,7 +104,7 @@ fn every_extension_is_built_and_parsed_back() {
         "status_request",
         "OCSP No Check",
     ];
-    for line in told {
+    for line in expected_lines {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
 }

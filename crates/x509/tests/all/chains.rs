@@ -565,11 +565,11 @@ fn chain_verdicts_match_webpki_or_the_documented_exception() {
 }
 
 /// A name, the index of the modified certificate, and the modification. Index 0 is the root, and 3 is the leaf.
-type Bend = (&'static str, usize, fn(&mut Spec));
+type Mutation = (&'static str, usize, fn(&mut Spec));
 
 /// Modifications on which both verifiers agree, whether they break the chain or not. webpki ignores the path length of a trust
 /// anchor.
-const BENDS: &[Bend] = &[
+const MUTATIONS: &[Mutation] = &[
     ("nothing", 0, as_is),
     ("root: permits example", 0, |s| s.constrain(&["example"], &[])),
     ("root: permits b.example", 0, |s| s.constrain(&["b.example"], &[])),
@@ -603,19 +603,19 @@ const BENDS: &[Bend] = &[
 fn chains_with_two_modifications_are_judged_as_by_webpki() {
     let w = World::new();
     let (mut wrong, mut trusted) = (Vec::new(), 0);
-    for (index, one) in BENDS.iter().enumerate() {
-        for other in &BENDS[index..] {
-            let bend = |place: usize| {
+    for (index, one) in MUTATIONS.iter().enumerate() {
+        for other in &MUTATIONS[index..] {
+            let mutation = |place: usize| {
                 move |spec: &mut Spec| {
-                    for (_, _, change) in [one, other].into_iter().filter(|bend| bend.1 == place) {
+                    for (_, _, change) in [one, other].into_iter().filter(|mutation| mutation.1 == place) {
                         change(spec);
                     }
                 }
             };
             let given = Given {
-                leaf: w.deep_leaf(bend(3)),
-                sent: vec![w.middle(bend(1)), w.lower(bend(2))],
-                trusted: vec![w.root(bend(0))],
+                leaf: w.deep_leaf(mutation(3)),
+                sent: vec![w.middle(mutation(1)), w.lower(mutation(2))],
+                trusted: vec![w.root(mutation(0))],
             };
             let (verdict, theirs) = (judge(&given, &()), webpki(&given));
             trusted += usize::from(verdict.is_trusted());
@@ -642,13 +642,13 @@ fn verified_path_runs_from_leaf_to_root() {
 #[test]
 fn verdict_recognizes_leaf_faults_reported_by_lint() {
     let w = World::new();
-    let told = |leaf: Arc<Certificate>, middle| {
+    let is_reported = |leaf: Arc<Certificate>, middle| {
         judge(&w.given(leaf.clone(), vec![middle]), &()).is_reported_by_lint(&leaf)
     };
-    assert!(told(w.leaf(unknown_critical), w.middle(as_is)));
-    assert!(told(w.leaf(|s| s.purposes(&[CLIENT_AUTH])), w.middle(as_is)));
-    assert!(!told(w.leaf(as_is), w.middle(unknown_critical)));
-    assert!(!told(w.leaf(as_is), w.middle(as_is)));
+    assert!(is_reported(w.leaf(unknown_critical), w.middle(as_is)));
+    assert!(is_reported(w.leaf(|s| s.purposes(&[CLIENT_AUTH])), w.middle(as_is)));
+    assert!(!is_reported(w.leaf(as_is), w.middle(unknown_critical)));
+    assert!(!is_reported(w.leaf(as_is), w.middle(as_is)));
 }
 
 #[test]
@@ -684,12 +684,12 @@ fn chain_to_an_unknown_root_is_untrusted_not_incomplete() {
 /// Counts the signature checks.
 #[derive(Default)]
 struct Counting {
-    asked: std::cell::Cell<usize>,
+    lookups: std::cell::Cell<usize>,
 }
 
 impl SignatureCache for Counting {
     fn get(&self, _: &SpkiHash, _: &Fingerprint) -> Option<bool> {
-        self.asked.set(self.asked.get() + 1);
+        self.lookups.set(self.lookups.get() + 1);
         None
     }
 
@@ -712,7 +712,7 @@ fn cross_signed_ca_maze_stops_at_the_signature_budget() {
     let verdict = verify_chain(&leaf, &sent, &TrustStore::new(), NOW, &counting);
     let budget = matches!(verdict, Verdict::Untrusted { reason: Distrust::Budget });
     assert!(budget, "{verdict}");
-    assert!(counting.asked.get() <= CHECKS_MAX);
+    assert!(counting.lookups.get() <= CHECKS_MAX);
 }
 
 #[test]

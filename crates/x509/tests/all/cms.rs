@@ -18,8 +18,8 @@ fn read(folder: &TempDir, name: &str) -> Vec<u8> {
     fs::read(folder.path().join(name)).unwrap()
 }
 
-fn write(folder: &TempDir, name: &str, octets: impl AsRef<[u8]>) {
-    fs::write(folder.path().join(name), octets).unwrap();
+fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) {
+    fs::write(folder.path().join(name), bytes).unwrap();
 }
 
 /// Creates the key file `k` and the certificate file `c` with OpenSSL. The key is RSA or another type.
@@ -73,26 +73,29 @@ fn openssl_signed_messages_are_parsed_and_verified() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "m", "hello\r\n".repeat(2_000));
     let keys = ["rsa:2048", "ec -pkeyopt ec_paramgen_curve:P-384", "rsa:2048 -sigopt rsa_padding_mode:pss"];
-    let ways =
+    let variants =
         ["", "-md sha512", "-md sha1 -nosmimecap", "-keyid", "-noattr", "-stream", "-stream -md sha384"];
     for key in keys {
         let certificate = certificate(&folder, key);
-        for way in ways.iter().chain(key.starts_with("rsa").then_some(&"-keyopt rsa_padding_mode:pss")) {
-            let way = format!("cms -sign -binary -nodetach -outform der -in m -signer c -inkey k {way}");
-            let message = openssl(&folder, way.trim());
+        for variant in
+            variants.iter().chain(key.starts_with("rsa").then_some(&"-keyopt rsa_padding_mode:pss"))
+        {
+            let variant =
+                format!("cms -sign -binary -nodetach -outform der -in m -signer c -inkey k {variant}");
+            let message = openssl(&folder, variant.trim());
             let signed = SignedData::parse(&message).unwrap();
-            assert_eq!(signed.certificates, [certificate.der.to_vec()], "{key} {way}");
+            assert_eq!(signed.certificates, [certificate.der.to_vec()], "{key} {variant}");
             let (content, signer) = (signed.content.unwrap(), &signed.signers[0]);
             assert_eq!(content, read(&folder, "m"));
             assert!(signer.id.names(&certificate));
             let verified = |content: &[u8], kind| signer.verify(&certificate.public_key, kind, content);
-            let sha1_ecdsa = way.contains("sha1") && key.starts_with("ec");
-            assert_eq!(verified(&content, DATA).is_ok(), !sha1_ecdsa, "{key} {way}");
+            let sha1_ecdsa = variant.contains("sha1") && key.starts_with("ec");
+            assert_eq!(verified(&content, DATA).is_ok(), !sha1_ecdsa, "{key} {variant}");
             assert!(verified(&content[1..], DATA).is_err());
             let other = Key::new(SignatureAlgorithm::EcdsaSha384);
             let other = x509::PublicKey::parse(&other.spki).unwrap();
             assert!(signer.verify(&other, DATA, &content).is_err());
-            if !way.contains("-noattr") {
+            if !variant.contains("-noattr") {
                 assert_eq!(verified(&content, x509::cms::SIGNED_DATA), Err(SignatureError::Invalid));
             }
         }
@@ -156,7 +159,7 @@ fn openssl_encrypted_messages_are_parsed_and_reencoded() {
     write(&folder, "m", "hello ".repeat(1_000));
     let sha256 =
         "-recip c -keyopt rsa_padding_mode:oaep -keyopt rsa_oaep_md:sha256 -keyopt rsa_mgf1_md:sha256";
-    let ways = [
+    let variants = [
         ("-aes-128-cbc -recip c", ContentCipher::Aes128, KeyTransport::RsaPkcs1),
         ("-aes-192-cbc -recip c", ContentCipher::Aes192, KeyTransport::RsaPkcs1),
         ("-aes-256-cbc -stream -recip c", ContentCipher::Aes256, KeyTransport::RsaPkcs1),
@@ -168,15 +171,15 @@ fn openssl_encrypted_messages_are_parsed_and_reencoded() {
             KeyTransport::RsaOaep(Digest::Sha1),
         ),
     ];
-    for (way, cipher, transport) in ways {
-        let message = openssl(&folder, &format!("cms -encrypt -binary -outform der -in m {way}"));
+    for (variant, cipher, transport) in variants {
+        let message = openssl(&folder, &format!("cms -encrypt -binary -outform der -in m {variant}"));
         let read = EnvelopedData::parse(&message).unwrap();
-        assert_eq!((read.cipher, read.recipients.len()), (cipher, 1), "{way}");
-        assert_eq!(read.recipients[0].transport, transport, "{way}");
-        assert!(read.recipients[0].id.names(&certificate), "{way}");
+        assert_eq!((read.cipher, read.recipients.len()), (cipher, 1), "{variant}");
+        assert_eq!(read.recipients[0].transport, transport, "{variant}");
+        assert!(read.recipients[0].id.names(&certificate), "{variant}");
         write(&folder, "e", read.encode());
         let plain = openssl(&folder, "cms -decrypt -binary -inform der -in e -recip c -inkey k");
-        assert_eq!(plain, "hello ".repeat(1_000).as_bytes(), "{way}");
+        assert_eq!(plain, "hello ".repeat(1_000).as_bytes(), "{variant}");
         assert_eq!(EnvelopedData::parse(&read.encode()), Ok(read));
     }
 }
@@ -274,14 +277,14 @@ proptest! {
             indefinite(&message, &mut out);
             message = out;
         }
-        let unharmed = edits.is_empty();
-        for (at, octet) in edits {
+        let is_unchanged = edits.is_empty();
+        for (at, byte) in edits {
             let at = at.index(message.len());
-            message[at] = octet;
+            message[at] = byte;
         }
         let signed = SignedData::parse(&message);
         let enveloped = EnvelopedData::parse(&message);
-        if unharmed {
+        if is_unchanged {
             prop_assert_eq!((signed.is_ok(), enveloped.is_ok()), (!which, which));
         }
         if let Ok(envelope) = enveloped {

@@ -211,9 +211,9 @@ proptest! {
             ca.key.signed(&tbs_crl(&spec, &entries()))
         });
         let mut der = sample.clone();
-        for (at, octet) in edits {
+        for (at, byte) in edits {
             let at = at.index(der.len());
-            der[at] = octet;
+            der[at] = byte;
         }
         if let Ok(crl) = Crl::parse(&der) {
             prop_assert_eq!(crl.entries().count(), crl.len());

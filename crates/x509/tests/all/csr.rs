@@ -161,9 +161,9 @@ proptest! {
         static SAMPLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
         let sample = SAMPLE.get_or_init(|| ours(&Key::new(SignatureAlgorithm::EcdsaSha256), Some("secret")));
         let mut der = sample.clone();
-        for (at, octet) in &edits {
+        for (at, byte) in &edits {
             let at = at.index(der.len());
-            der[at] = *octet;
+            der[at] = *byte;
         }
         if let Some(cut) = cut {
             der.truncate(cut.index(der.len()));

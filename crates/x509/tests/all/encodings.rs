@@ -54,8 +54,8 @@ proptest! {
     fn named_bits_round_trip(bits: u16) {
         let written = der::write(|w| { w.named_bits(bits); });
         let (octets, unused) = Reader::new(&written).any()?.bits()?;
-        let octet = |at: usize| u16::from(octets.get(at).copied().unwrap_or(0).reverse_bits());
-        prop_assert_eq!(octet(0) | octet(1) << 8, bits);
+        let byte = |at: usize| u16::from(octets.get(at).copied().unwrap_or(0).reverse_bits());
+        prop_assert_eq!(byte(0) | byte(1) << 8, bits);
         prop_assert!(octets.last().is_none_or(|last| last.trailing_zeros() == u32::from(unused)));
     }
 
@@ -93,9 +93,9 @@ proptest! {
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
         let mut der = sample();
-        for (at, octet) in edits {
+        for (at, byte) in edits {
             let at = at.index(der.len());
-            der[at] = octet;
+            der[at] = byte;
         }
         if let Some(cut) = cut {
             der.truncate(cut.index(der.len()));

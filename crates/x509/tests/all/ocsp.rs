@@ -65,7 +65,7 @@ fn ocsp_requests_round_trip_and_invalid_ones_are_rejected() {
 }
 
 /// Returns the output of `openssl ocsp`: the status of each serial number, or its error.
-fn asked(folder: &tempfile::TempDir, options: &str) -> String {
+fn run_openssl_ocsp(folder: &tempfile::TempDir, options: &str) -> String {
     let output = std::process::Command::new("openssl")
         .args(format!("ocsp -no_nonce -reqin q -respin r -issuer ca {options}").split(' '))
         .current_dir(folder.path())
@@ -100,11 +100,14 @@ fn openssl_accepts_our_ocsp_responses() {
             let response = basic_response(&tbs, &key.algorithm, &key.sign(&tbs), &certificates);
             fs::write(folder.path().join("r"), &response).unwrap();
             let serials = format!("-serial 0x{} -serial 0x{} -serial 0x{}", serial(1), serial(2), serial(3));
-            let told = asked(&folder, &format!("{serials} -CAfile ca"));
+            let openssl_output = run_openssl_ocsp(&folder, &format!("{serials} -CAfile ca"));
             for line in ["Response verify OK", ": good", ": revoked", "Reason: keyCompromise", ": unknown"] {
-                assert!(told.contains(line), "{algorithm}: {line:?} is not in\n{told}");
+                assert!(openssl_output.contains(line), "{algorithm}: {line:?} is not in\n{openssl_output}");
             }
-            assert!(!told.contains("WARNING") && !told.contains("Nonce Verify error"), "{told}");
+            assert!(
+                !openssl_output.contains("WARNING") && !openssl_output.contains("Nonce Verify error"),
+                "{openssl_output}"
+            );
             let read = parse_response(&response).unwrap();
             assert_eq!(read.status, Outcome::Status(Status::Good));
             assert_eq!(read.responder, Some(Responder::KeyHash(key_sha1(&key.spki).to_vec())));
@@ -112,8 +115,8 @@ fn openssl_accepts_our_ocsp_responses() {
             assert_eq!(read.serial, Some(serial(1)));
             let strict = BasicResponse::parse(&response).unwrap();
             assert_eq!(Outcome::Status(strict.answers[0].status), read.status, "both readers agree");
-            assert_eq!(strict.about(&ca.certificate, &serial(2)).unwrap().status, revoked);
-            assert!(strict.about(&ca.certificate, &serial(4)).is_none());
+            assert_eq!(strict.single_response(&ca.certificate, &serial(2)).unwrap().status, revoked);
+            assert!(strict.single_response(&ca.certificate, &serial(4)).is_none());
             assert_eq!(strict.verify_authorized_by(&ca.certificate, LONG.0), Ok(()), "{algorithm}");
             let stranger = Authority::new(algorithm.clone());
             assert_eq!(
@@ -161,9 +164,9 @@ fn error_responses_are_parsed_here_and_by_openssl() {
             .current_dir(folder.path())
             .output()
             .unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        assert!(told.contains(text), "{told}");
+        let openssl_output = [output.stdout, output.stderr].concat();
+        let openssl_output = String::from_utf8_lossy(&openssl_output);
+        assert!(openssl_output.contains(text), "{openssl_output}");
     }
 }
 
@@ -182,9 +185,9 @@ proptest! {
             Request { certificates: vec![id], nonce: Some(vec![1; 16]) }.encode()
         });
         let mut der = sample.clone();
-        for (at, octet) in edits {
+        for (at, byte) in edits {
             let at = at.index(der.len());
-            der[at] = octet;
+            der[at] = byte;
         }
         if let Ok(request) = Request::parse(&der) {
             prop_assert_eq!(Request::parse(&request.encode()), Ok(request));

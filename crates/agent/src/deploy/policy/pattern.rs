@@ -24,16 +24,16 @@ pub(crate) struct PathPattern {
 
 impl PathPattern {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("path {text:?} {why}"));
+        let invalid = |why: &str| Err(format!("path {text:?} {why}"));
         let path = Path::new(text);
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         if !path.is_absolute() || !plain || text.contains("/./") || text.len() > PATTERN_MAX {
-            return wrong("is not an absolute path without \".\" and \"..\"");
+            return invalid("is not an absolute path without \".\" and \"..\"");
         }
         let mut parts: Vec<String> =
             text.split('/').filter(|part| !part.is_empty()).map(ToOwned::to_owned).collect();
         if parts.iter().any(|part| part.contains(ANY_DEPTH) && part != ANY_DEPTH) {
-            return wrong("has \"**\" next to other characters");
+            return invalid("has \"**\" next to other characters");
         }
         if text.ends_with('/') {
             parts.push(ANY_DEPTH.to_owned());
@@ -42,7 +42,7 @@ impl PathPattern {
         let plain =
             parts.iter().take(parts.len().saturating_sub(1)).take_while(|part| !has_wildcard(part)).count();
         if plain == 0 {
-            return wrong("matches files in every folder of the host: start with a folder");
+            return invalid("matches files in every folder of the host: start with a folder");
         }
         let rest = parts.split_off(plain);
         let literal = Path::new("/").join(parts.join("/"));

@@ -87,15 +87,15 @@ enum HostRule {
 
 impl AddressRule {
     fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let invalid = || {
             format!(
                 "address {text:?} is not HOST:PORT such as \"127.0.0.1:443\", \"[::1]:*\" or \"10.0.0.0/8:443\""
             )
         };
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
         let port = match port {
             "*" => None,
-            port => Some(port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?),
+            port => Some(port.parse().ok().filter(|&port| port != 0).ok_or_else(invalid)?),
         };
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let host = if let Ok(address) = bare.parse::<IpAddr>() {
@@ -105,7 +105,7 @@ impl AddressRule {
         } else if scan::target::host_name(bare).is_ok() {
             HostRule::Name(bare.to_ascii_lowercase())
         } else {
-            return Err(wrong());
+            return Err(invalid());
         };
         Ok(Self { text: text.to_owned(), host, port })
     }
@@ -161,21 +161,21 @@ impl Rules {
 
 impl CommandRule {
     fn check(&self, name: &str) -> Result<(), String> {
-        let wrong = |why: String| Err(format!("commands.{name}: {why}"));
+        let invalid = |why: String| Err(format!("commands.{name}: {why}"));
         if !is_command_name(name) {
-            return wrong("a name consists of letters, digits, '-', '_' and '.'".to_owned());
+            return invalid("a name consists of letters, digits, '-', '_' and '.'".to_owned());
         }
         if self.argv.first().is_none_or(String::is_empty) {
-            return wrong("argv has no program".to_owned());
+            return invalid("argv has no program".to_owned());
         }
         if self.timeout_s == 0 || self.timeout_s > HOOK_SECONDS_MAX {
-            return wrong(format!("timeout_s must be from 1 to {HOOK_SECONDS_MAX}"));
+            return invalid(format!("timeout_s must be from 1 to {HOOK_SECONDS_MAX}"));
         }
         if let Some(name) = self.environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
         {
-            return wrong(format!("{name:?} is not a valid variable name"));
+            return invalid(format!("{name:?} is not a valid variable name"));
         }
-        accounts::user(&self.user).map(drop).or_else(|error| wrong(format!("user: {error}")))
+        accounts::user(&self.user).map(drop).or_else(|error| invalid(format!("user: {error}")))
     }
 }
 
@@ -295,15 +295,15 @@ impl Policy {
     }
 
     /// Builds the refusal of a job.
-    pub(crate) fn refusal(&self, wants: Vec<DeniedAction>) -> Refusal {
-        let lines = self.policy_lines_for(&wants);
-        Refusal::new(&self.path, self.found, &wants, &lines)
+    pub(crate) fn refusal(&self, denied: Vec<DeniedAction>) -> Refusal {
+        let lines = self.policy_lines_for(&denied);
+        Refusal::new(&self.path, self.found, &denied, &lines)
     }
 
-    /// Returns the policy lines that would allow all of `wants`, to be added to the file.
+    /// Returns the policy lines that would allow all of `denied`, to be added to the file.
     #[must_use]
-    pub fn policy_lines_for(&self, wants: &[DeniedAction]) -> String {
-        super::want::lines(wants, |name| self.rules.commands.contains_key(name))
+    pub fn policy_lines_for(&self, denied: &[DeniedAction]) -> String {
+        super::want::lines(denied, |name| self.rules.commands.contains_key(name))
     }
 
     /// Returns the folders in which the agent and its commands may write: the folders of the policy's files, and `writable_folders`. `None`

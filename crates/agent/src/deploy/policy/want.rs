@@ -83,9 +83,9 @@ impl fmt::Display for DeniedAction {
 pub struct Refusal(String);
 
 impl Refusal {
-    pub(super) fn new(policy: &Path, found: bool, wants: &[DeniedAction], lines: &str) -> Self {
+    pub(super) fn new(policy: &Path, found: bool, denied: &[DeniedAction], lines: &str) -> Self {
         let path = policy.display();
-        let wanted: Vec<String> = wants.iter().map(ToString::to_string).collect();
+        let wanted: Vec<String> = denied.iter().map(ToString::to_string).collect();
         let what = format!("the policy of this host does not allow {}", wanted.join("; "));
         let state = if found { "" } else { ", which does not exist: nothing is allowed without it" };
         Self(match lines.is_empty() {
@@ -96,9 +96,9 @@ impl Refusal {
 }
 
 /// Returns the policy lines for each distinct denied action. Names for new commands avoid the names for which `taken` returns true.
-pub(super) fn lines(wants: &[DeniedAction], taken: impl Fn(&str) -> bool) -> String {
+pub(super) fn lines(denied: &[DeniedAction], taken: impl Fn(&str) -> bool) -> String {
     let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
-    for want in wants {
+    for want in denied {
         let key = format!("{want:?}");
         if !blocks.insert(key) {
             continue;
@@ -171,7 +171,7 @@ mod tests {
     fn suggested_policy_lines_parse_and_name_each_command_once() {
         let argv =
             |words: &[&str]| DeniedAction::Command(words.iter().map(|&word| word.to_owned()).collect());
-        let wants = [
+        let denied = [
             DeniedAction::File {
                 path: "/etc/tls/a \"b\".pem".into(),
                 owner: Some(0),
@@ -185,7 +185,7 @@ mod tests {
             DeniedAction::Name("other.name".to_owned()),
             DeniedAction::Address("[::1]:443".to_owned()),
         ];
-        let text = lines(&wants, |name| name == "nginx-s-reload");
+        let text = lines(&denied, |name| name == "nginx-s-reload");
         for expected in [
             "[commands.nginx-s-reload-2]\nargv = [\"/usr/sbin/nginx\"",
             "[commands.nginx-s-reload-3]\n",

@@ -2,9 +2,10 @@
 
 use agent::tables::{
     AgentFacts, AgentFilter, AgentRow, AgentTokenRow, DeploymentResult, NewDeployment, TargetSettings,
-    agent_certified, agents_seen, cancel_deployments, delete_target, finish_deployments, insert_agent,
-    insert_agent_group, insert_agent_token, insert_deployments, insert_target, open_deployments,
-    retire_agent, update_agent, update_agent_group, update_target, use_agent_token,
+    cancel_deployments, delete_target, finish_deployments, insert_agent, insert_agent_group,
+    insert_agent_token, insert_deployments, insert_target, open_deployments, retire_agent,
+    set_agent_certificate, set_agents_last_seen, update_agent, update_agent_group, update_target,
+    use_agent_token,
 };
 use store::Store;
 use store::states::DeploymentState;
@@ -133,7 +134,7 @@ pub(crate) async fn agents_are_unique_by_key_and_name_and_filtered_by_labels(wor
     assert!(retired.unwrap());
     assert_eq!(names(store, &having(&[("env", "test")])).await, ["c"]);
     let certified = store
-        .write("test", move |tx| Box::pin(async move { agent_certified(tx, id, &[8; 32], NOW).await }))
+        .write("test", move |tx| Box::pin(async move { set_agent_certificate(tx, id, &[8; 32], NOW).await }))
         .await;
     assert!(!certified.unwrap(), "a retired one gets no certificate");
 }
@@ -149,7 +150,10 @@ pub(crate) async fn agents_last_seen_are_updated_in_one_statement(world: World) 
         .map(|one| (one.id, NOW + SECOND, AgentFacts { version: "2".to_owned(), ..one.facts.clone() }))
         .collect();
     let before = store.statements_sent();
-    store.write("test", move |tx| Box::pin(async move { agents_seen(tx, &seen).await })).await.unwrap();
+    store
+        .write("test", move |tx| Box::pin(async move { set_agents_last_seen(tx, &seen).await }))
+        .await
+        .unwrap();
     assert_eq!(store.statements_sent() - before, 1);
     let counts = agent::tables::Agents::of(store).counts(NOW + 1).await.unwrap();
     assert_eq!((counts.online, counts.offline), (5, 15));
@@ -274,7 +278,7 @@ pub(crate) async fn repeated_deployment_reports_are_counted_once(world: World) {
         (rows[0].state, rows[0].attempts, rows[0].served),
         (DeploymentState::Deployed, 2, Some([5; 32]))
     );
-    assert_eq!((rows[1].state, rows[1].attempts, &rows[1].asked), (DeploymentState::Waiting, 0, &new[1]));
+    assert_eq!((rows[1].state, rows[1].attempts, &rows[1].requested), (DeploymentState::Waiting, 0, &new[1]));
     assert_eq!(
         agent::tables::Agents::of(store).deployments_of_target(targets[1], None, 5).await.unwrap().rows,
         rows[1..]

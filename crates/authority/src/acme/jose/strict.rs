@@ -15,18 +15,21 @@ const DEPTH_MAX: usize = 16;
 /// Describes the fault and its position.
 pub(crate) fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = StrictJson { left: DEPTH_MAX }.deserialize(&mut deserializer)?;
+    let value = StrictJson { depth_left: DEPTH_MAX }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
 struct StrictJson {
-    left: usize,
+    depth_left: usize,
 }
 
 impl StrictJson {
-    fn below<E: de::Error>(&self) -> Result<Self, E> {
-        self.left.checked_sub(1).map(|left| Self { left }).ok_or_else(|| E::custom("nested too deeply"))
+    fn nested<E: de::Error>(&self) -> Result<Self, E> {
+        self.depth_left
+            .checked_sub(1)
+            .map(|depth_left| Self { depth_left })
+            .ok_or_else(|| E::custom("nested too deeply"))
     }
 }
 
@@ -75,7 +78,7 @@ impl<'de> Visitor<'de> for StrictJson {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
         let mut all = Vec::new();
-        while let Some(value) = sequence.next_element_seed(self.below()?)? {
+        while let Some(value) = sequence.next_element_seed(self.nested()?)? {
             all.push(value);
         }
         Ok(Value::Array(all))
@@ -87,7 +90,7 @@ impl<'de> Visitor<'de> for StrictJson {
             if all.contains_key(&name) {
                 return Err(de::Error::custom(format_args!("duplicate member {name:?}")));
             }
-            let value = members.next_value_seed(self.below()?)?;
+            let value = members.next_value_seed(self.nested()?)?;
             all.insert(name, value);
         }
         Ok(Value::Object(all))

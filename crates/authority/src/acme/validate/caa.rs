@@ -2,7 +2,7 @@
 
 use super::issue_value::IssueValue;
 use super::resolver::{CaaRecord, Dns, DnsError};
-use super::{Failure, Question};
+use super::{Failure, ValidationRequest};
 use crate::acme::options::Method;
 use crate::acme::problem::Kind;
 
@@ -21,16 +21,16 @@ pub(crate) struct CaaQuery<'a> {
 }
 
 /// Searches for CAA records from the name upwards and evaluates the first record set found (RFC 8659 section 3).
-pub(crate) async fn check(dns: &Dns, host: &str, wish: CaaQuery<'_>) -> Result<(), Failure> {
-    if wish.identities.is_empty() {
+pub(crate) async fn check(dns: &Dns, host: &str, query: CaaQuery<'_>) -> Result<(), Failure> {
+    if query.identities.is_empty() {
         return Ok(());
     }
     let mut name = host;
     loop {
         let records = dns.caa(name).await.map_err(|error| lookup_failed(name, &error))?;
         if !records.is_empty() {
-            return judge(&records, wish)
-                .map_err(|reason| Failure::for_good(Kind::Caa, format!("CAA records of {name}: {reason}")));
+            return judge(&records, query)
+                .map_err(|reason| Failure::permanent(Kind::Caa, format!("CAA records of {name}: {reason}")));
         }
         match name.split_once('.') {
             Some((_, parent)) => name = parent,
@@ -41,7 +41,7 @@ pub(crate) async fn check(dns: &Dns, host: &str, wish: CaaQuery<'_>) -> Result<(
 
 impl<'a> CaaQuery<'a> {
     /// Returns the check parameters for a validation.
-    pub(crate) fn of(question: &'a Question, identities: &'a [String]) -> Self {
+    pub(crate) fn of(question: &'a ValidationRequest, identities: &'a [String]) -> Self {
         Self {
             identities,
             wildcard: question.wildcard,
@@ -54,10 +54,10 @@ impl<'a> CaaQuery<'a> {
 /// Returns the failure for a DNS error. A CA must not issue if the lookup fails; a failed lookup does not mean that no records
 /// exist (RFC 8659 section 3).
 fn lookup_failed(name: &str, error: &DnsError) -> Failure {
-    Failure::passing(Kind::Dns, format!("CAA lookup for {name}: {error}"))
+    Failure::transient(Kind::Dns, format!("CAA lookup for {name}: {error}"))
 }
 
-fn judge(records: &[CaaRecord], wish: CaaQuery<'_>) -> Result<(), String> {
+fn judge(records: &[CaaRecord], query: CaaQuery<'_>) -> Result<(), String> {
     if let Some(unknown) =
         records.iter().find(|record| record.critical && !KNOWN_TAGS.contains(&record.tag.as_str()))
     {
@@ -65,38 +65,38 @@ fn judge(records: &[CaaRecord], wish: CaaQuery<'_>) -> Result<(), String> {
     }
     let with = |tag: &str| records.iter().filter(|record| record.tag == tag).collect::<Vec<_>>();
     let (issue, wild) = (with("issue"), with("issuewild"));
-    let deciding = if wish.wildcard && !wild.is_empty() { wild } else { issue };
+    let deciding = if query.wildcard && !wild.is_empty() { wild } else { issue };
     if deciding.is_empty() {
         return Ok(());
     }
     let mut reason = "no record authorizes this CA".to_owned();
     for record in deciding {
-        match allows(&record.value, wish) {
+        match allows(&record.value, query) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(other) => reason = other,
         }
     }
-    Err(format!("{reason}; the CAA identities of this CA are {}", wish.identities.join(", ")))
+    Err(format!("{reason}; the CAA identities of this CA are {}", query.identities.join(", ")))
 }
 
 /// Returns whether one property allows the issuance. Returns an error if the property names this CA but its parameters forbid the
 /// issuance.
-fn allows(value: &[u8], wish: CaaQuery<'_>) -> Result<bool, String> {
+fn allows(value: &[u8], query: CaaQuery<'_>) -> Result<bool, String> {
     let Some(value) = IssueValue::parse(value) else { return Ok(false) };
-    if !wish.identities.contains(&value.domain) {
+    if !query.identities.contains(&value.domain) {
         return Ok(false);
     }
-    match value.one("accounturi") {
+    match value.single("accounturi") {
         Ok(None) => {}
-        Ok(Some(account)) if account == wish.account_url => {}
+        Ok(Some(account)) if account == query.account_url => {}
         Ok(Some(_)) => return Err("accounturi is the URI of another account".to_owned()),
         Err(()) => return Err("accounturi appears more than once".to_owned()),
     }
-    match value.one("validationmethods") {
+    match value.single("validationmethods") {
         Ok(None) => Ok(true),
         Ok(Some(methods)) => {
-            let used = wish.method.map_or("", Method::name);
+            let used = query.method.map_or("", Method::name);
             match methods.split(',').any(|method| method == used) {
                 true => Ok(true),
                 false => Err(format!("validationmethods does not include {used:?}")),
@@ -118,13 +118,13 @@ mod tests {
         let records: Vec<_> =
             records.iter().map(|(critical, tag, value)| record(*critical, tag, value)).collect();
         let identities = ["ca.example".to_owned(), "other.example".to_owned()];
-        let wish = CaaQuery {
+        let query = CaaQuery {
             identities: &identities,
             wildcard,
             account_url: "https://ca.example/acme/acct/1",
             method: Some(Method::Dns01),
         };
-        judge(&records, wish).is_ok()
+        judge(&records, query).is_ok()
     }
 
     #[test]

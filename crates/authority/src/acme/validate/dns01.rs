@@ -6,40 +6,44 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use data_encoding::BASE32_NOPAD;
 
 use super::resolver::Dns;
-use super::{Failure, Proven, Question};
+use super::{Failure, Proven, ValidationRequest};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
 /// Maximum number of bytes of a record that are quoted to the client.
 const QUOTED_MAX: usize = 100;
 /// Number of bytes of the account hash in the account label.
-const LABEL_HASH: usize = 10;
+const LABEL_HASH_BYTES: usize = 10;
 
 /// Validates the TXT record below `host` that contains the hash of the key authorization.
-pub(crate) async fn dns01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
+pub(crate) async fn dns01(dns: &Dns, host: &str, question: &ValidationRequest) -> Result<Proven, Failure> {
     check_txt(dns, format!("_acme-challenge.{host}"), question).await
 }
 
 /// Validates like `dns01`, but below the label of the account, so that several accounts can validate one name at the same time.
-pub(crate) async fn dns_account01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
+pub(crate) async fn dns_account01(
+    dns: &Dns,
+    host: &str,
+    question: &ValidationRequest,
+) -> Result<Proven, Failure> {
     check_txt(dns, format!("{}._acme-challenge.{host}", account_label(&question.account_url)), question).await
 }
 
-async fn check_txt(dns: &Dns, name: String, question: &Question) -> Result<Proven, Failure> {
+async fn check_txt(dns: &Dns, name: String, question: &ValidationRequest) -> Result<Proven, Failure> {
     let expected = URL_SAFE_NO_PAD.encode(sha256(question.key_authorization().as_bytes()));
     let records = dns
         .txt(&name)
         .await
-        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
+        .map_err(|error| Failure::transient(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
     if records.iter().any(|record| verify_slices_are_equal(record, expected.as_bytes()).is_ok()) {
         return Ok(Proven::by(format!("TXT record at {name}")));
     }
     Err(match records.first() {
-        None => Failure::passing(Kind::Dns, format!("no TXT record at {name}")),
+        None => Failure::transient(Kind::Dns, format!("no TXT record at {name}")),
         Some(record) => {
             let quoted = String::from_utf8_lossy(&record[..record.len().min(QUOTED_MAX)]).into_owned();
             let more = records.len() - 1;
-            Failure::passing(
+            Failure::transient(
                 Kind::IncorrectResponse,
                 format!(
                     "the TXT record {quoted:?} (and {more} more) at {name} does not match the expected {expected:?}"
@@ -53,7 +57,7 @@ async fn check_txt(dns: &Dns, name: String, question: &Question) -> Result<Prove
 fn account_label(account_url: &str) -> String {
     let hash = sha256(account_url.as_bytes());
     // RFC 4648 section 6, in lower case; DNS names are case-insensitive.
-    format!("_{}", BASE32_NOPAD.encode(&hash[..LABEL_HASH]).to_ascii_lowercase())
+    format!("_{}", BASE32_NOPAD.encode(&hash[..LABEL_HASH_BYTES]).to_ascii_lowercase())
 }
 
 #[cfg(test)]

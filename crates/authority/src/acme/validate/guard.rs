@@ -9,7 +9,7 @@ use outbound::guard::{self, address_and_embedded};
 use crate::acme::options::ValidationOptions;
 
 /// IPv4 networks that contain no public hosts, with their names.
-const NEVER_V4: [(&str, &str); 9] = [
+const NON_PUBLIC_V4: [(&str, &str); 9] = [
     ("0.0.0.0/8", "this network"),
     ("127.0.0.0/8", "loopback"),
     ("169.254.0.0/16", "link-local, which includes cloud metadata services"),
@@ -21,7 +21,7 @@ const NEVER_V4: [(&str, &str); 9] = [
     ("240.0.0.0/4", "reserved"),
 ];
 /// IPv6 networks that contain no public hosts, with their names.
-const NEVER_V6: [(&str, &str); 7] = [
+const NON_PUBLIC_V6: [(&str, &str); 7] = [
     ("::/128", "unspecified"),
     ("::1/128", "loopback"),
     ("100::/64", "discard"),
@@ -34,15 +34,16 @@ const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "198.18.0.0/15"];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Guard {
+pub(crate) struct AddressFilter {
     allow: Vec<IpNet>,
     deny: Vec<(IpNet, &'static str)>,
 }
 
-impl Guard {
+impl AddressFilter {
     pub(crate) fn new(options: &ValidationOptions) -> Self {
         let net = |(text, what): &(&str, &'static str)| text.parse::<IpNet>().ok().map(|net| (net, *what));
-        let mut deny: Vec<(IpNet, &'static str)> = NEVER_V4.iter().chain(&NEVER_V6).filter_map(net).collect();
+        let mut deny: Vec<(IpNet, &'static str)> =
+            NON_PUBLIC_V4.iter().chain(&NON_PUBLIC_V6).filter_map(net).collect();
         if !options.allow_private {
             deny.extend(PRIVATE.iter().filter_map(|text| Some((text.parse().ok()?, "private"))));
         }
@@ -75,13 +76,13 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn allowed(guard: &Guard, address: &str) -> bool {
+    fn allowed(guard: &AddressFilter, address: &str) -> bool {
         guard.check(address.parse().unwrap()).is_ok()
     }
 
     #[test]
     fn default_guard_blocks_local_and_metadata_addresses() {
-        let guard = Guard::new(&ValidationOptions::default());
+        let guard = AddressFilter::new(&ValidationOptions::default());
         for good in
             ["10.1.2.3", "192.168.0.1", "172.16.0.1", "8.8.8.8", "fd12::1", "2606:4700::1", "100.64.0.1"]
         {
@@ -123,7 +124,7 @@ mod tests {
     fn allowed_translator_network_does_not_allow_the_addresses_behind_it() {
         let of = |networks: &[&str]| {
             let allow_networks = networks.iter().map(|net| net.parse().unwrap()).collect();
-            Guard::new(&ValidationOptions { allow_networks, ..ValidationOptions::default() })
+            AddressFilter::new(&ValidationOptions { allow_networks, ..ValidationOptions::default() })
         };
         let translator = of(&["64:ff9b::/96"]);
         assert!(allowed(&translator, "64:ff9b::8.8.8.8"));
@@ -141,7 +142,7 @@ mod tests {
             deny_networks: vec!["8.0.0.0/8".parse().unwrap()],
             ..ValidationOptions::default()
         };
-        let guard = Guard::new(&options);
+        let guard = AddressFilter::new(&options);
         for (address, expected) in [
             ("127.0.0.1", true),
             ("127.0.0.2", false),

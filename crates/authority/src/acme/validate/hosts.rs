@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbound::resolve::{Families, Resolver};
 
-use super::guard::Guard;
+use super::guard::AddressFilter;
 use super::proof::Failure;
 use crate::acme::problem::Kind;
 
@@ -15,35 +15,35 @@ const ADDRESSES_MAX: usize = 16;
 /// Resolver that returns only allowed addresses.
 pub(crate) struct Hosts {
     pub(super) resolver: Resolver,
-    pub(super) guard: Guard,
+    pub(super) guard: AddressFilter,
     pub(super) families: Families,
 }
 
 impl Hosts {
     /// Returns the allowed addresses of a host.
-    pub(super) async fn reach(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
+    pub(super) async fn resolve_allowed(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
         // The final dot prevents the use of search domains: names in certificates are fully qualified.
         let whole = format!("{host}.");
         let found = self.resolver.resolve(&whole, self.families, limit).await;
-        let found =
-            found.map_err(|error| Failure::passing(Kind::Dns, format!("cannot resolve {host}: {error}")))?;
+        let found = found
+            .map_err(|error| Failure::transient(Kind::Dns, format!("cannot resolve {host}: {error}")))?;
         self.allowed(host, found.addresses)
     }
 
     pub(super) fn allowed(&self, host: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Failure> {
         let mut refused = None;
-        let mut good = Vec::new();
+        let mut permitted = Vec::new();
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
             match self.guard.check(address) {
-                Ok(()) => good.push(address),
+                Ok(()) => permitted.push(address),
                 Err(what) => refused = Some(format!("{address} is {what}")),
             }
         }
-        if good.is_empty() {
+        if permitted.is_empty() {
             let why = refused.unwrap_or_else(|| "the name has no address".to_owned());
             let detail = format!("validation does not connect to {host}: {why}");
-            return Err(Failure::for_good(Kind::Connection, detail));
+            return Err(Failure::permanent(Kind::Connection, detail));
         }
-        Ok(good)
+        Ok(permitted)
     }
 }

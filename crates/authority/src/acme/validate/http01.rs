@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Response, Url};
 
-use super::{Failure, Hosts, Proven, Question};
+use super::{Failure, Hosts, Proven, ValidationRequest};
 use crate::acme::identifier::Identifier;
 use crate::acme::problem::Kind;
 
@@ -52,7 +52,7 @@ impl Http01 {
     pub(crate) async fn prove(
         &self,
         identifier: &Identifier,
-        question: &Question,
+        question: &ValidationRequest,
     ) -> Result<Proven, Failure> {
         let host = match identifier {
             Identifier::Dns(name) => name.clone(),
@@ -62,7 +62,7 @@ impl Http01 {
         let port = if self.port == 80 { String::new() } else { format!(":{}", self.port) };
         let first = format!("http://{host}{port}/.well-known/acme-challenge/{}", question.token);
         let mut url = Url::parse(&first)
-            .map_err(|error| Failure::for_good(Kind::Malformed, format!("{first}: {error}")))?;
+            .map_err(|error| Failure::permanent(Kind::Malformed, format!("{first}: {error}")))?;
         let mut proven = Proven::default();
         for _ in 0..=REDIRECTS_MAX {
             self.check(&url)?;
@@ -70,7 +70,7 @@ impl Http01 {
                 self.client.get(url.clone()).send().await.map_err(|error| failure(&url, &error))?;
             let address = response.remote_addr().map(|address| address.ip());
             if let Some(Err(what)) = address.map(|address| self.hosts.guard.check(address)) {
-                return Err(Failure::for_good(Kind::Connection, format!("{url}: the address is {what}")));
+                return Err(Failure::permanent(Kind::Connection, format!("{url}: the address is {what}")));
             }
             proven.evidence.push(match address {
                 Some(address) => format!("{url} at {address}"),
@@ -83,12 +83,12 @@ impl Http01 {
             self.check_body(&url, response, question).await?;
             return Ok(proven);
         }
-        Err(Failure::for_good(Kind::Connection, format!("{first}: more than {REDIRECTS_MAX} redirects")))
+        Err(Failure::permanent(Kind::Connection, format!("{first}: more than {REDIRECTS_MAX} redirects")))
     }
 
     /// Checks the scheme, the port and, if the host is an IP address, the address. Names are checked when they are resolved.
     fn check(&self, url: &Url) -> Result<(), Failure> {
-        let refuse = |reason: &str| Err(Failure::for_good(Kind::Connection, format!("{url}: {reason}")));
+        let refuse = |reason: &str| Err(Failure::permanent(Kind::Connection, format!("{url}: {reason}")));
         if !matches!(url.scheme(), "http" | "https") {
             return refuse("redirects are followed to http and https only");
         }
@@ -114,12 +114,12 @@ impl Http01 {
         &self,
         url: &Url,
         mut response: Response,
-        question: &Question,
+        question: &ValidationRequest,
     ) -> Result<(), Failure> {
-        let wrong = |reason: String| Failure::passing(Kind::IncorrectResponse, format!("{url}: {reason}"));
+        let wrong = |reason: String| Failure::transient(Kind::IncorrectResponse, format!("{url}: {reason}"));
         if response.status() != reqwest::StatusCode::OK {
             let status = response.status();
-            return Err(Failure::passing(
+            return Err(Failure::transient(
                 Kind::Unauthorized,
                 format!("{url} returned status {status}, expected 200"),
             ));
@@ -144,7 +144,7 @@ fn target(url: &Url, response: &Response) -> Result<Url, Failure> {
     let location =
         response.headers().get(reqwest::header::LOCATION).and_then(|location| location.to_str().ok());
     location.and_then(|location| url.join(location).ok()).ok_or_else(|| {
-        Failure::for_good(Kind::Connection, format!("{url}: redirect without a valid Location header"))
+        Failure::permanent(Kind::Connection, format!("{url}: redirect without a valid Location header"))
     })
 }
 
@@ -158,7 +158,7 @@ fn failure(url: &Url, error: &reqwest::Error) -> Failure {
         last = inner.to_string();
         cause = inner.source();
     }
-    Failure::passing(Kind::Connection, format!("{url}: {last}"))
+    Failure::transient(Kind::Connection, format!("{url}: {last}"))
 }
 
 /// DNS resolver of the HTTP client, which returns only allowed addresses.
@@ -171,7 +171,7 @@ impl Resolve for FilteredResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (hosts, limit) = (self.hosts.clone(), self.limit);
         Box::pin(async move {
-            let addresses = hosts.reach(name.as_str(), limit).await?;
+            let addresses = hosts.resolve_allowed(name.as_str(), limit).await?;
             let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })

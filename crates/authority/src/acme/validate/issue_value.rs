@@ -39,7 +39,7 @@ impl IssueValue {
     }
 
     /// Returns the value of a parameter. Returns `Err` if the parameter occurs more than once.
-    pub(crate) fn one(&self, tag: &str) -> Result<Option<&str>, ()> {
+    pub(crate) fn single(&self, tag: &str) -> Result<Option<&str>, ()> {
         let mut all =
             self.parameters.iter().filter(|(found, _)| found == tag).map(|(_, value)| value.as_str());
         match (all.next(), all.next()) {
@@ -97,6 +97,9 @@ mod tests {
     #[test]
     fn duplicate_parameter_is_reported_as_an_error() {
         let value = IssueValue::parse(b"ca.example; a=1; b=2; a=1").unwrap();
-        assert_eq!((value.one("a"), value.one("b"), value.one("c")), (Err(()), Ok(Some("2")), Ok(None)));
+        assert_eq!(
+            (value.single("a"), value.single("b"), value.single("c")),
+            (Err(()), Ok(Some("2")), Ok(None))
+        );
     }
 }

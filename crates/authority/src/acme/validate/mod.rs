@@ -19,13 +19,13 @@ use outbound::resolve::{Families, Resolver};
 use super::identifier::Identifier;
 use super::options::{AcmeOptions, Method, ValidationOptions};
 use super::problem::Kind;
-use guard::Guard;
+use guard::AddressFilter;
 use hosts::Hosts;
 use http01::Http01;
 use persist::Terms;
 use resolver::Dns;
 
-pub(crate) use proof::{Failure, Proven, Question};
+pub(crate) use proof::{Failure, Proven, ValidationRequest};
 
 /// Reason why domain validation cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub(crate) struct Validator {
     options: ValidationOptions,
     identities: Vec<String>,
     hash_prefix: String,
-    plain: bool,
+    plain_account: bool,
     hosts: Arc<Hosts>,
     dns: Dns,
     http: Http01,
@@ -60,13 +60,16 @@ impl Validator {
             servers => Resolver::with_upstreams(servers.to_vec()),
         };
         // The usable address families are detected once, at startup. A later change needs a restart.
-        let hosts =
-            Arc::new(Hosts { resolver, guard: Guard::new(&validation), families: Families::usable() });
+        let hosts = Arc::new(Hosts {
+            resolver,
+            guard: AddressFilter::new(&validation),
+            families: Families::usable(),
+        });
         let ports = (validation.http_port, validation.https_port);
         Ok(Self {
             identities: options.caa_identities.clone(),
             hash_prefix: account_hash_prefix(&options.base_url),
-            plain: options.dns_persist_plain_account,
+            plain_account: options.dns_persist_plain_account,
             dns: Dns::new(&validation.name_servers),
             http: Http01::new(hosts.clone(), ports, validation.attempt_timeout())?,
             tls: tls_alpn01::config()?,
@@ -76,7 +79,7 @@ impl Validator {
     }
 
     /// Makes one validation attempt, including the CAA check.
-    pub(crate) async fn prove(&self, question: &Question, now_us: i64) -> Result<Proven, Failure> {
+    pub(crate) async fn prove(&self, question: &ValidationRequest, now_us: i64) -> Result<Proven, Failure> {
         let limit = self.options.attempt_timeout();
         let trying = async {
             let proven = self.method(question, now_us).await?;
@@ -85,12 +88,12 @@ impl Validator {
         };
         tokio::time::timeout(limit, trying).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
-            Err(Failure::passing(Kind::Connection, format!("timeout: no response within {seconds} s")))
+            Err(Failure::transient(Kind::Connection, format!("timeout: no response within {seconds} s")))
         })
     }
 
     /// Checks only CAA. IP addresses have no CAA records.
-    pub(crate) async fn caa(&self, question: &Question) -> Result<(), Failure> {
+    pub(crate) async fn caa(&self, question: &ValidationRequest) -> Result<(), Failure> {
         match &question.identifier {
             Identifier::Dns(host) => {
                 caa::check(&self.dns, host, caa::CaaQuery::of(question, &self.identities)).await
@@ -99,7 +102,7 @@ impl Validator {
         }
     }
 
-    async fn method(&self, question: &Question, now_us: i64) -> Result<Proven, Failure> {
+    async fn method(&self, question: &ValidationRequest, now_us: i64) -> Result<Proven, Failure> {
         match (question.method, &question.identifier) {
             (None, _) => Ok(Proven::default()),
             (Some(Method::Http01), identifier) => self.http.prove(identifier, question).await,
@@ -109,28 +112,35 @@ impl Validator {
                 dns01::dns_account01(&self.dns, host, question).await
             }
             (Some(Method::DnsPersist01), Identifier::Dns(host)) => {
-                let terms =
-                    Terms { identities: &self.identities, hash_prefix: &self.hash_prefix, plain: self.plain };
+                let terms = Terms {
+                    identities: &self.identities,
+                    hash_prefix: &self.hash_prefix,
+                    plain_account: self.plain_account,
+                };
                 persist::persist(&self.dns, host, question, terms, now_us).await
             }
-            (Some(method), Identifier::Ip(_)) => Err(Failure::for_good(
+            (Some(method), Identifier::Ip(_)) => Err(Failure::permanent(
                 Kind::Malformed,
                 format!("an IP address cannot be validated with {}", method.name()),
             )),
         }
     }
 
-    async fn tls_alpn01(&self, identifier: &Identifier, question: &Question) -> Result<Proven, Failure> {
+    async fn tls_alpn01(
+        &self,
+        identifier: &Identifier,
+        question: &ValidationRequest,
+    ) -> Result<Proven, Failure> {
         let (port, limit) = (self.options.https_port, self.options.attempt_timeout());
         let addresses = match identifier {
             Identifier::Ip(address) => self.hosts.allowed(&identifier.value(), vec![*address])?,
-            Identifier::Dns(host) => self.hosts.reach(host, limit).await?,
+            Identifier::Dns(host) => self.hosts.resolve_allowed(host, limit).await?,
         };
         let connected = dial::race(&addresses, port, limit).await.map_err(|attempts| {
             let why = attempts
                 .first()
                 .map_or("no address".to_owned(), |first| format!("{}: {}", first.address, first.error));
-            Failure::passing(
+            Failure::transient(
                 Kind::Connection,
                 format!("cannot connect to port {port} of {identifier}: {why}"),
             )

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::issue_value::IssueValue;
 use super::resolver::Dns;
-use super::{Failure, Proven, Question};
+use super::{Failure, Proven, ValidationRequest};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
@@ -17,14 +17,14 @@ pub(crate) struct Terms<'a> {
     /// Prefix of hashed account URIs (section 4.1).
     pub(crate) hash_prefix: &'a str,
     /// Whether the plain account URL is accepted, as before draft 02.
-    pub(crate) plain: bool,
+    pub(crate) plain_account: bool,
 }
 
 /// Searches for a record of this account at `_validation-persist.HOST`.
 pub(crate) async fn persist(
     dns: &Dns,
     host: &str,
-    question: &Question,
+    question: &ValidationRequest,
     terms: Terms<'_>,
     now_us: i64,
 ) -> Result<Proven, Failure> {
@@ -32,7 +32,7 @@ pub(crate) async fn persist(
     let records = dns
         .txt(&name)
         .await
-        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
+        .map_err(|error| Failure::transient(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
     let mut reason = format!("no TXT record at {name}");
     for record in &records {
         match accepts(record, host, question, terms, now_us / 1_000_000) {
@@ -47,14 +47,14 @@ pub(crate) async fn persist(
         }
     }
     let kind = if records.is_empty() { Kind::Dns } else { Kind::Unauthorized };
-    Err(Failure::passing(kind, reason))
+    Err(Failure::transient(kind, reason))
 }
 
 /// Returns whether a record is valid for this account, and until when (section 4.2).
 fn accepts(
     record: &[u8],
     host: &str,
-    question: &Question,
+    question: &ValidationRequest,
     terms: Terms<'_>,
     now: i64,
 ) -> Result<Option<i64>, String> {
@@ -64,22 +64,22 @@ fn accepts(
     if !terms.identities.contains(&value.domain) {
         return Err(format!("{:?} is not an identity of this CA", value.domain));
     }
-    let one = |tag: &str| value.one(tag).map_err(|()| format!("{tag} appears more than once"));
-    let Some(account) = one("accounturi")? else { return Err("accounturi is missing".to_owned()) };
+    let single = |tag: &str| value.single(tag).map_err(|()| format!("{tag} appears more than once"));
+    let Some(account) = single("accounturi")? else { return Err("accounturi is missing".to_owned()) };
     let hashed = || {
         question.thumbprints.iter().flat_map(|thumbprint| {
             [host, "*"].map(|domain| hashed_uri(terms.hash_prefix, domain, thumbprint, &question.account_url))
         })
     };
-    let plain = terms.plain && account == question.account_url;
-    if !plain && !hashed().any(|uri| uri == account) {
+    let plain_account = terms.plain_account && account == question.account_url;
+    if !plain_account && !hashed().any(|uri| uri == account) {
         return Err("accounturi is the URI of another account".to_owned());
     }
-    let wildcard = one("policy")?.is_some_and(|policy| policy.eq_ignore_ascii_case("wildcard"));
+    let wildcard = single("policy")?.is_some_and(|policy| policy.eq_ignore_ascii_case("wildcard"));
     if question.wildcard && !wildcard {
         return Err("a wildcard requires policy=wildcard".to_owned());
     }
-    let Some(until) = one("persistuntil")? else { return Ok(None) };
+    let Some(until) = single("persistuntil")? else { return Ok(None) };
     let digits = !until.is_empty() && until.bytes().all(|octet| octet.is_ascii_digit());
     match until.parse::<i64>() {
         Ok(until) if digits && until >= now => Ok(Some(until)),
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn record_is_valid_for_its_account_name_and_time() {
         let identities = ["authority.example".to_owned()];
-        let terms = Terms { identities: &identities, hash_prefix: PREFIX, plain: true };
-        let question = |wildcard| Question {
+        let terms = Terms { identities: &identities, hash_prefix: PREFIX, plain_account: true };
+        let question = |wildcard| ValidationRequest {
             wildcard,
             account_url: ACCOUNT.to_owned(),
             thumbprints: vec!["newer".to_owned(), THUMBPRINT.to_owned()],
-            ..Question::empty()
+            ..ValidationRequest::empty()
         };
         let check = |record: &str, wildcard| {
             accepts(record.as_bytes(), "example.com", &question(wildcard), terms, 1_000).map_err(drop)
@@ -154,8 +154,8 @@ mod tests {
         ] {
             assert_eq!((check(&record, false), check(&record, true)), (host, wildcard), "{record}");
         }
-        let strict = Terms { plain: false, ..terms };
-        let plain = format!("authority.example; accounturi={ACCOUNT}");
-        assert!(accepts(plain.as_bytes(), "example.com", &question(false), strict, 0).is_err());
+        let strict = Terms { plain_account: false, ..terms };
+        let plain_account = format!("authority.example; accounturi={ACCOUNT}");
+        assert!(accepts(plain_account.as_bytes(), "example.com", &question(false), strict, 0).is_err());
     }
 }

@@ -6,7 +6,7 @@ use crate::acme::problem::{Kind, Problem};
 
 /// The identifier to validate, the method and the account.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ValidationRequest {
     /// Identifier without `*.`.
     pub(crate) identifier: Identifier,
     pub(crate) wildcard: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Question {
     pub(crate) thumbprints: Vec<String>,
 }
 
-impl Question {
+impl ValidationRequest {
     /// Returns the key authorization (RFC 8555 section 8.1).
     pub(crate) fn key_authorization(&self) -> String {
         format!("{}.{}", self.token, self.thumbprints.first().map_or("", String::as_str))
@@ -59,16 +59,16 @@ pub(crate) struct Failure {
     pub(super) kind: Kind,
     pub(super) detail: String,
     /// Whether a retry may succeed.
-    pub(crate) passing: bool,
+    pub(crate) transient: bool,
 }
 
 impl Failure {
-    pub(super) fn passing(kind: Kind, detail: String) -> Self {
-        Self { kind, detail, passing: true }
+    pub(super) fn transient(kind: Kind, detail: String) -> Self {
+        Self { kind, detail, transient: true }
     }
 
-    pub(super) fn for_good(kind: Kind, detail: String) -> Self {
-        Self { kind, detail, passing: false }
+    pub(super) fn permanent(kind: Kind, detail: String) -> Self {
+        Self { kind, detail, transient: false }
     }
 
     pub(crate) fn problem(&self) -> Problem {

@@ -102,7 +102,7 @@ impl Dns {
         name.set_fqdn(true);
         for _ in 0..ALIASES_MAX {
             let message = self.ask(&name, kind).await?;
-            let end = end_of(&name, &message).ok_or_else(|| DnsError::Aliases(text.to_owned()))?;
+            let end = canonical_name(&name, &message).ok_or_else(|| DnsError::Aliases(text.to_owned()))?;
             let found: Vec<T> = message
                 .answers
                 .iter()
@@ -142,7 +142,7 @@ impl Dns {
 }
 
 /// Returns the final name of the alias chain in a message; `None` if the chain is a loop.
-fn end_of(name: &Name, message: &Message) -> Option<Name> {
+fn canonical_name(name: &Name, message: &Message) -> Option<Name> {
     let mut end = name.clone();
     for _ in 0..=ALIASES_MAX {
         let next = message.answers.iter().take(RECORDS_MAX).find_map(|record| match &record.data {

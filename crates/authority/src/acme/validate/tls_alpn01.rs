@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use x509::{Certificate, GeneralName, SignatureAlgorithm, der};
 
-use super::{Failure, Proven, Question};
+use super::{Failure, Proven, ValidationRequest};
 use crate::acme::identifier::Identifier;
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
@@ -42,17 +42,17 @@ pub(crate) async fn prove(
     config: Arc<ClientConfig>,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     identifier: &Identifier,
-    question: &Question,
+    question: &ValidationRequest,
     place: &str,
 ) -> Result<Proven, Failure> {
     let name = server_name(identifier);
     let name = ServerName::try_from(name.clone())
-        .map_err(|error| Failure::for_good(Kind::Malformed, format!("{name}: {error}")))?;
-    let tls = |error: io::Error| Failure::passing(Kind::Tls, format!("{place}: {error}"));
+        .map_err(|error| Failure::permanent(Kind::Malformed, format!("{name}: {error}")))?;
+    let tls = |error: io::Error| Failure::transient(Kind::Tls, format!("{place}: {error}"));
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(tls)?;
     let (_, session) = stream.get_ref();
     if session.alpn_protocol() != Some(PROTOCOL) {
-        return Err(Failure::passing(
+        return Err(Failure::transient(
             Kind::Tls,
             format!("{place} did not negotiate the protocol acme-tls/1"),
         ));
@@ -60,7 +60,7 @@ pub(crate) async fn prove(
     let leaf = session.peer_certificates().and_then(|chain| chain.first());
     let expected = sha256(question.key_authorization().as_bytes());
     judge(leaf.map_or(&[][..], |leaf| leaf.as_ref()), identifier, &expected)
-        .map_err(|reason| Failure::passing(Kind::Unauthorized, format!("{place}: {reason}")))?;
+        .map_err(|reason| Failure::transient(Kind::Unauthorized, format!("{place}: {reason}")))?;
     Ok(Proven::by(format!("TLS handshake with {place}")))
 }
 

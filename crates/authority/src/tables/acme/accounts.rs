@@ -108,7 +108,7 @@ pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
 
 /// Selects the given key thumbprints that belong to an account.
-pub(super) const KEYS_TAKEN: BulkStatement = db::bulk! {
+pub(super) const KEYS_IN_USE: BulkStatement = db::bulk! {
     "-- acme_keys_taken
 SELECT thumbprint FROM acme_accounts
 WHERE thumbprint {among ?1 bytea}"
@@ -264,7 +264,7 @@ impl Acme<'_> {
     /// # Errors
     /// Fails if the database fails.
     pub async fn thumbprints_in_use(self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
-        let rows = self.0.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
+        let rows = self.0.among(&KEYS_IN_USE, thumbprints.iter().map(|one| db::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 
@@ -278,8 +278,8 @@ impl Acme<'_> {
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
         let place = place(after, "acme-accounts")?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, ACCOUNTS, vec![place, asked.into()]).await?;
+        let (limit, row_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ACCOUNTS, vec![place, row_limit.into()]).await?;
         page(rows, limit, "acme-accounts", |row| {
             let account = account(row)?;
             let place = placed(account.id);

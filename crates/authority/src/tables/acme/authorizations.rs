@@ -263,7 +263,8 @@ fn padded<T: Clone>(all: &[T]) -> Option<(usize, Vec<T>)> {
 #[crate::boxed]
 pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) -> Result<(), StoreError> {
     let column = |of: fn(&AcmeAuthorization) -> i64| Column::Int(new.iter().map(of).collect());
-    let maybe = |of: fn(&AcmeAuthorization) -> Option<i64>| Column::MaybeInt(new.iter().map(of).collect());
+    let optional_ints =
+        |of: fn(&AcmeAuthorization) -> Option<i64>| Column::MaybeInt(new.iter().map(of).collect());
     let columns = vec![
         Column::Uuid(new.iter().map(|one| one.id).collect()),
         Column::Uuid(new.iter().map(|one| one.account).collect()),
@@ -273,11 +274,11 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
         column(|one| one.status.code()),
         Column::Blob(new.iter().map(|one| one.token.clone()).collect()),
         column(|one| one.methods),
-        maybe(|one| one.proof.map(AcmeProof::code)),
+        optional_ints(|one| one.proof.map(AcmeProof::code)),
         column(|one| one.created_at_us),
         column(|one| one.expires_at_us),
-        maybe(|one| one.validated_at_us),
-        maybe(|one| one.reusable_until_us),
+        optional_ints(|one| one.validated_at_us),
+        optional_ints(|one| one.reusable_until_us),
     ];
     tx.bulk(&INSERT, columns).await.map(drop)
 }

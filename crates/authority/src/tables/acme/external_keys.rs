@@ -155,8 +155,8 @@ impl Acme<'_> {
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
         let place = place(after, "acme-external-keys")?;
-        let (limit, asked) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, KEYS, vec![place, asked.into()]).await?;
+        let (limit, row_limit) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, KEYS, vec![place, row_limit.into()]).await?;
         page(rows, limit, "acme-external-keys", |row| {
             let key = external_key(row)?;
             let place = placed(key.id);

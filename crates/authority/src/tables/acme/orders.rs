@@ -91,7 +91,7 @@ macro_rules! columns {
 
 pub(super) const ORDER: &str = concat!("-- acme_order\n", columns!(), " WHERE id = ?1");
 
-pub(super) const THESE: BulkStatement = db::bulk! {
+pub(super) const ORDERS_BY_ID: BulkStatement = db::bulk! {
     concat!("-- acme_orders_these\n", columns!(), " WHERE id {among ?1 uuid}")
 };
 
@@ -173,7 +173,7 @@ pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), St
         Column::Uuid(new.iter().map(|one| one.account).collect()),
         Column::Text(new.iter().map(|one| one.profile.clone()).collect()),
         Column::Text(new.iter().map(|one| lines(&one.names)).collect()),
-        Column::Blob(new.iter().map(|one| octets(&one.authorizations)).collect()),
+        Column::Blob(new.iter().map(|one| id_bytes(&one.authorizations)).collect()),
         Column::MaybeInt(new.iter().map(|one| one.not_before_us).collect()),
         Column::MaybeInt(new.iter().map(|one| one.not_after_us).collect()),
         Column::Int(new.iter().map(|one| one.created_at_us).collect()),
@@ -236,7 +236,7 @@ impl Acme<'_> {
         self,
         ids: &[Uuid],
     ) -> Result<HashMap<Uuid, (AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
-        let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
+        let rows = self.0.among(&ORDERS_BY_ID, ids.iter().map(|id| id.simple())).await?;
         let orders = rows.into_iter().map(order).collect::<Result<Vec<_>, _>>()?;
         let mut authorizations = self.authorizations_of(&orders).await?;
         let with = |order: AcmeOrder| {
@@ -277,8 +277,8 @@ impl Acme<'_> {
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
         let place = place(after, "acme-orders-of")?;
-        let (limit, asked) = limit_of(limit);
-        let parameters = vec![account.into(), place, asked.into()];
+        let (limit, row_limit) = limit_of(limit);
+        let parameters = vec![account.into(), place, row_limit.into()];
         page(self.0.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
     }
 
@@ -288,8 +288,13 @@ impl Acme<'_> {
     /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn orders(self, after: Option<&Cursor>, limit: usize) -> Result<Page<AcmeOrder>, StoreError> {
         let place = place(after, "acme-orders")?;
-        let (limit, asked) = limit_of(limit);
-        page(self.0.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
+        let (limit, row_limit) = limit_of(limit);
+        page(
+            self.0.rows(Cost::Walk, ORDERS, vec![place, row_limit.into()]).await?,
+            limit,
+            "acme-orders",
+            keyed,
+        )
     }
 
     /// Returns the processing or valid order that replaces a certificate.
@@ -401,7 +406,7 @@ fn order(mut row: Row) -> Result<AcmeOrder, StoreError> {
         profile: row.text()?,
         status: row.coded("acme_orders.status")?,
         names: from_lines(&row.text()?),
-        authorizations: from_octets(&row.blob()?)?,
+        authorizations: ids_from_bytes(&row.blob()?)?,
         not_before_us: row.maybe_int()?,
         not_after_us: row.maybe_int()?,
         created_at_us: row.int()?,
@@ -414,11 +419,11 @@ fn order(mut row: Row) -> Result<AcmeOrder, StoreError> {
     })
 }
 
-fn octets(ids: &[Uuid]) -> Vec<u8> {
+fn id_bytes(ids: &[Uuid]) -> Vec<u8> {
     ids.iter().flat_map(|id| *id.as_bytes()).collect()
 }
 
-fn from_octets(octets: &[u8]) -> Result<Vec<Uuid>, StoreError> {
-    let ids = octets.chunks(16).map(Uuid::from_slice).collect::<Result<_, _>>();
+fn ids_from_bytes(id_bytes: &[u8]) -> Result<Vec<Uuid>, StoreError> {
+    let ids = id_bytes.chunks(16).map(Uuid::from_slice).collect::<Result<_, _>>();
     ids.map_err(|_| StoreError::Corrupt("the authorization ids of an order are malformed".to_owned()))
 }

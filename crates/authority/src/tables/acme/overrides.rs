@@ -94,11 +94,11 @@ impl Acme<'_> {
     /// Fails if the database fails.
     pub async fn limit_overrides(self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
         let rows = self.0.rows(Cost::Point, OVERRIDES, vec![OVERRIDES_MAX.into()]).await?;
-        rows.into_iter().map(over).collect()
+        rows.into_iter().map(override_of).collect()
     }
 }
 
-fn over(mut row: Row) -> Result<AcmeLimitOverride, StoreError> {
+fn override_of(mut row: Row) -> Result<AcmeLimitOverride, StoreError> {
     Ok(AcmeLimitOverride {
         id: row.uuid()?,
         kind: row.named("acme_limit_overrides.kind")?,

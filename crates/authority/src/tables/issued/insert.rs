@@ -119,22 +119,26 @@ pub(crate) const BULKS: &[&BulkStatement] =
 #[crate::boxed]
 pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let blocked = blocked_keys(tx, rows).await?;
-    let mut fates: Vec<Insertion> = rows
+    let mut insertions: Vec<Insertion> = rows
         .iter()
         .map(|row| match blocked.contains(&row.certificate.spki_sha256) {
             true => Insertion::Blocked,
             false => Insertion::New,
         })
         .collect();
-    claim_idempotency_keys(tx, rows, &mut fates).await?;
-    let new: Vec<&NewIssued> =
-        rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row).collect();
+    claim_idempotency_keys(tx, rows, &mut insertions).await?;
+    let new: Vec<&NewIssued> = rows
+        .iter()
+        .zip(&insertions)
+        .filter(|(_, insertion)| **insertion == Insertion::New)
+        .map(|(row, _)| row)
+        .collect();
     if new.is_empty() {
-        return Ok(fates);
+        return Ok(insertions);
     }
     insert_certificates(tx, &new).await?;
     count(tx, &new).await?;
-    Ok(fates)
+    Ok(insertions)
 }
 
 async fn blocked_keys(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
@@ -146,12 +150,12 @@ async fn blocked_keys(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 32
 async fn claim_idempotency_keys(
     tx: &mut Tx,
     rows: &[NewIssued],
-    fates: &mut [Insertion],
+    insertions: &mut [Insertion],
 ) -> Result<(), StoreError> {
     let keyed: Vec<(usize, &NewIssued, IdempotencyHashes)> = rows
         .iter()
         .enumerate()
-        .filter(|(place, _)| fates[*place] == Insertion::New)
+        .filter(|(place, _)| insertions[*place] == Insertion::New)
         .filter_map(|(place, row)| row.once.map(|once| (place, row, once)))
         .collect();
     if keyed.is_empty() {
@@ -174,7 +178,7 @@ async fn claim_idempotency_keys(
     }
     for (place, _, once) in lost {
         let before = used.get(&once.key_sha256).copied();
-        fates[*place] = Insertion::Repeated(before.ok_or_else(|| {
+        insertions[*place] = Insertion::Repeated(before.ok_or_else(|| {
             StoreError::Corrupt("an idempotency key exists but its record is missing".to_owned())
         })?);
     }

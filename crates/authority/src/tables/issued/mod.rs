@@ -336,8 +336,8 @@ impl Issued<'_> {
     ) -> Result<Page<IssuedRow>, StoreError> {
         let key =
             after.map(|cursor| cursor.key(order.listing(), &[Value::Int(0), Value::Int(0)])).transpose()?;
-        let (limit, asked) = limit_of(limit);
-        let (statement, parameters) = page(filter, order, key, asked);
+        let (limit, row_limit) = limit_of(limit);
+        let (statement, parameters) = page(filter, order, key, row_limit);
         let mut found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         let more = found.len() > limit;
         found.truncate(limit);

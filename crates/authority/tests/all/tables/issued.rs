@@ -108,10 +108,10 @@ pub(crate) async fn idempotency_key_is_used_once_within_and_across_batches(world
             request_sha256: [request; 32],
         })
     };
-    let fates = insert(store, vec![keyed(1, 1, 1), keyed(2, 1, 1), keyed(3, 2, 1), row(4)]).await;
-    assert_eq!(fates, [Insertion::New, used(1, 1), Insertion::New, Insertion::New]);
-    let fates = insert(store, vec![keyed(5, 2, 9), keyed(6, 3, 1)]).await;
-    assert_eq!(fates, [used(3, 1), Insertion::New]);
+    let insertions = insert(store, vec![keyed(1, 1, 1), keyed(2, 1, 1), keyed(3, 2, 1), row(4)]).await;
+    assert_eq!(insertions, [Insertion::New, used(1, 1), Insertion::New, Insertion::New]);
+    let insertions = insert(store, vec![keyed(5, 2, 9), keyed(6, 3, 1)]).await;
+    assert_eq!(insertions, [used(3, 1), Insertion::New]);
     let known = authority::tables::Issued::of(store).key(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(known.id, Uuid::from_u128(101));
     assert!(

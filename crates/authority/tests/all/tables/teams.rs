@@ -56,10 +56,10 @@ pub(super) async fn team_certificate_quota_is_enforced_per_day(world: World) {
     let two = Quota { certificates_per_day: Some(2), ..Quota::default() };
     assert_eq!(put(&world, "a", Owns::default(), two, 1).await, None);
     for team in ["a", "a", "b", "b", "b"] {
-        teams.left(team, DAY_US).await.unwrap();
+        teams.check_quota(team, DAY_US).await.unwrap();
         teams.count(team, DAY_US).await.unwrap();
     }
-    for refused in [teams.left("a", DAY_US + 1).await, teams.count("a", DAY_US + 1).await] {
+    for refused in [teams.check_quota("a", DAY_US + 1).await, teams.count("a", DAY_US + 1).await] {
         let Err(QuotaError::Over(over)) = refused else { panic!("{refused:?}") };
         assert_eq!((over.most, over.retry_after), (2, Duration::from_micros(DAY_US as u64 - 1)));
     }

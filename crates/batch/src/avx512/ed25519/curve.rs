@@ -103,7 +103,7 @@ impl Curve {
 impl Multiple {
     /// Returns a mask of the lanes whose point was computed with the scalar of that lane.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn is_of(&self, scalars: &EightShort) -> __mmask8 {
+    pub(super) fn matches_scalars(&self, scalars: &EightShort) -> __mmask8 {
         self.tags.match_scalars(scalars)
     }
 }

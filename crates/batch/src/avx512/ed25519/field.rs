@@ -27,7 +27,7 @@ pub(super) fn square(a: &EightShort) -> EightShort {
 
 /// Squares a `times` times: a to the power of 2^`times`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn squared_often(a: &EightShort, times: usize) -> EightShort {
+fn repeated_square(a: &EightShort, times: usize) -> EightShort {
     let mut power = *a;
     for _ in 0..times {
         power = square(&power);
@@ -116,15 +116,15 @@ pub(super) fn inverse(a: &EightShort) -> EightShort {
     // In binary, p - 2 is 250 ones, a zero, a one, a zero and two ones: 32·(2^250 - 1) + 11. The variable names say how many ones
     // an exponent has.
     let two = square(a);
-    let nine = multiply(&squared_often(&two, 2), a);
+    let nine = multiply(&repeated_square(&two, 2), a);
     let eleven = multiply(&nine, &two);
     let ones5 = multiply(&square(&eleven), &nine);
-    let ones10 = multiply(&squared_often(&ones5, 5), &ones5);
-    let ones20 = multiply(&squared_often(&ones10, 10), &ones10);
-    let ones40 = multiply(&squared_often(&ones20, 20), &ones20);
-    let ones50 = multiply(&squared_often(&ones40, 10), &ones10);
-    let ones100 = multiply(&squared_often(&ones50, 50), &ones50);
-    let ones200 = multiply(&squared_often(&ones100, 100), &ones100);
-    let ones250 = multiply(&squared_often(&ones200, 50), &ones50);
-    multiply(&squared_often(&ones250, 5), &eleven)
+    let ones10 = multiply(&repeated_square(&ones5, 5), &ones5);
+    let ones20 = multiply(&repeated_square(&ones10, 10), &ones10);
+    let ones40 = multiply(&repeated_square(&ones20, 20), &ones20);
+    let ones50 = multiply(&repeated_square(&ones40, 10), &ones10);
+    let ones100 = multiply(&repeated_square(&ones50, 50), &ones50);
+    let ones200 = multiply(&repeated_square(&ones100, 100), &ones100);
+    let ones250 = multiply(&repeated_square(&ones200, 50), &ones50);
+    multiply(&repeated_square(&ones250, 5), &eleven)
 }

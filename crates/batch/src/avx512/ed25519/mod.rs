@@ -13,8 +13,8 @@ use super::instructions::{
 
 use zeroize::zeroize_stack;
 
-use super::barrier::{opaque, opaque_number, opaque_octets};
-use super::comb::either;
+use super::barrier::{opaque, opaque_bytes, opaque_number};
+use super::comb::select;
 use super::lanes::{gather, lanes};
 use super::registers;
 use super::short::{EightShort, LIMBS, Modulus, broadcast, carried, is_zero, same, sum};
@@ -28,7 +28,7 @@ const ORDER: Modulus = Modulus::new([0x2_631a_5cf5_d3ed, 0xd_ea2f_79cd_6581, 0x1
 
 /// Builds the tables that every signature reads. Returns whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn prepare(_there: Kernel) -> bool {
+pub(crate) fn prepare(_kernel: Kernel) -> bool {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { Curve::get().is_some() }
 }
@@ -84,7 +84,7 @@ fn commit_by(
     // These copies are checked. A later fault in either copy changes the hash computed from it.
     kept.points = encoded;
     let sound = is_encoded(curve, &kept.points, &point.x)
-        & multiple.is_of(&odd)
+        & multiple.matches_scalars(&odd)
         & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))));
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
 }
@@ -143,7 +143,7 @@ fn odd(number: &EightShort) -> EightShort {
     let even = opaque(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
     let mut odd = sum(number, &broadcast(&ORDER.limbs));
     for limb in 0..LIMBS {
-        odd[limb] = either(even, odd[limb], number[limb]);
+        odd[limb] = select(even, odd[limb], number[limb]);
     }
     odd
 }
@@ -164,7 +164,7 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
 /// Returns the lanes in which the encoding is a point of the curve with this x, and x and y are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &EightShort) -> __mmask8 {
-    let words = opaque_octets(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
+    let words = opaque_bytes(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
     let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);
     let (mut y, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);

@@ -3,7 +3,7 @@
 //!
 //! The formulas hold for all points, as -1 is a square modulo p and d is not. Computed coordinates stay below 5·p.
 
-use super::super::comb::{Sign, Tags, either};
+use super::super::comb::{Sign, Tags, select};
 use super::super::instructions::{__m512i, _mm512_setzero_si512};
 use super::super::short::{EightShort, LIMBS};
 use super::field::{add, canonical, multiply, square, subtract};
@@ -86,7 +86,7 @@ impl Point {
         self.y = multiply(&g, &h);
         self.t = multiply(&e, &h);
         self.z = multiply(&f, &g);
-        tags.tell(sign, [self.x[0], self.y[0], self.z[0], self.t[0]]);
+        tags.add_tag(sign, [self.x[0], self.y[0], self.z[0], self.t[0]]);
     }
 
     /// Doubles the points (dbl-2008-hwcd).
@@ -113,8 +113,8 @@ impl Point {
 fn swapped(mask: __m512i, first: &EightShort, second: &EightShort) -> (EightShort, EightShort) {
     let (mut left, mut right) = (*first, *second);
     for limb in 0..LIMBS {
-        left[limb] = either(mask, second[limb], first[limb]);
-        right[limb] = either(mask, first[limb], second[limb]);
+        left[limb] = select(mask, second[limb], first[limb]);
+        right[limb] = select(mask, first[limb], second[limb]);
     }
     (left, right)
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::super::comb;
 use super::super::instructions::_mm512_xor_si512;
-use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
+use super::super::plain::{Plain, TestRng, cases, is_product, random_numbers};
 use super::*;
 use crate::Ed25519Key;
 
@@ -119,7 +119,7 @@ proptest! {
         b in numbers_below_2_260(),
         hashes in prop::array::uniform8(hash()),
     ) {
-        if crate::tested().is_some() {
+        if crate::test_kernel().is_some() {
             // SAFETY: the processor has the instructions.
             unsafe {
                 field_holds(&a, &b);
@@ -134,15 +134,15 @@ const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn products_are_those_of_plain_words() {
-    let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(25_519));
+    let (prime, order, mut rng) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), TestRng(25_519));
     let (prime, order) = ([&prime; LANES], [&order; LANES]);
     for _ in 0..cases(CASES).div_ceil(LANES) {
-        let a: EightShort = any_numbers(&mut chance, number::LIMB_MAX);
-        let b: EightShort = any_numbers(&mut chance, number::LIMB_MAX);
+        let a: EightShort = random_numbers(&mut rng, number::LIMB_MAX);
+        let b: EightShort = random_numbers(&mut rng, number::LIMB_MAX);
         is_product(&prime, [&a, &b], &field::multiply(&a, &b), 0);
         is_product(&prime, [&a, &a], &field::square(&a), 0);
         // The second factor is below 2·L.
-        let small: EightShort = any_numbers(&mut chance, (1 << 45) - 1);
+        let small: EightShort = random_numbers(&mut rng, (1 << 45) - 1);
         is_product(&order, [&a, &small], &ORDER.multiply(&a, &small), LIMBS);
     }
 }
@@ -150,7 +150,7 @@ fn products_are_those_of_plain_words() {
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn one_million_products_match_plain_words() {
-    if crate::tested().is_some() {
+    if crate::test_kernel().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe { products_are_those_of_plain_words() };
     }
@@ -162,13 +162,13 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
-    assert_eq!(multiple.is_of(&of(&same)), __mmask8::MAX);
+    assert_eq!(multiple.matches_scalars(&of(&same)), __mmask8::MAX);
     // Change each digit by a small and a large amount, in one lane.
     for place in 0..36_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
             other[3] = &scalar + (BigUint::from(times) << (7 * place));
-            assert_eq!(multiple.is_of(&of(&other)), !(1 << 3), "{place}");
+            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{place}");
         }
     }
     let point = multiple.point.affine(&field::inverse(&multiple.point.z));
@@ -177,7 +177,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
         for bit in [0, 17, 45] {
             let mut fault = [[0; LANES]; LIMBS];
             fault[limb][5] = 1 << bit;
-            let fault = fault.map(|limb| super::super::lanes::across(limb));
+            let fault = fault.map(|limb| super::super::lanes::from_lanes(limb));
             let x = sum(&point.x, &fault);
             assert_eq!(is_zero(&point::Affine { x, ..point }.off_curve(&curve.constants)), !(1 << 5));
             let y = sum(&point.y, &fault);
@@ -200,7 +200,7 @@ fn what_was_encoded_wrong_is_found() {
     let mut wanted = sound;
     wanted[2] = None;
     let in_lane =
-        |limbs: [u64; LIMBS]| limbs.map(|limb| super::super::lanes::across([0, 0, limb, 0, 0, 0, 0, 0]));
+        |limbs: [u64; LIMBS]| limbs.map(|limb| super::super::lanes::from_lanes([0, 0, limb, 0, 0, 0, 0, 0]));
     // The same residue with another lowest bit.
     let prime = in_lane(field::PRIME);
     assert_eq!(made(&|point| point.x = sum(&point.x, &prime)), wanted);
@@ -246,7 +246,7 @@ fn an_addition_that_is_lost_is_found() {
         let multiple = curve.multiple_by(&scalars, |place| place != lost);
         let point = multiple.point.affine(&field::inverse(&multiple.point.z));
         assert_eq!(is_zero(&point.off_curve(&curve.constants)), __mmask8::MAX);
-        assert_eq!(multiple.is_of(&scalars), 0, "{lost}");
+        assert_eq!(multiple.matches_scalars(&scalars), 0, "{lost}");
     }
 }
 
@@ -355,7 +355,7 @@ fn what_a_faulty_table_makes_does_not_leave() {
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn faults_in_points_and_tables_are_detected() {
-    if crate::tested().is_some() {
+    if crate::test_kernel().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
             what_is_another_multiple_or_no_point_is_found();
@@ -369,7 +369,7 @@ fn faults_in_points_and_tables_are_detected() {
 
 #[test]
 fn fault_in_one_lane_voids_only_that_response() {
-    let Some(kernel) = crate::tested() else { return };
+    let Some(kernel) = crate::test_kernel() else { return };
     let (sound, unsound) = (Ed25519Key::new(&[0x5a; 32]), Ed25519Key::unsound());
     let broken = |change: fn(&mut Ed25519Key)| {
         let mut key = Ed25519Key::new(&[0x5a; 32]);

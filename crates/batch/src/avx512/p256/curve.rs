@@ -101,7 +101,7 @@ impl Curve {
         let mut tags = Tags::none();
         let highest = step(&self.windows, scalars, DIGITS - 1);
         let mut point = to_affine(&highest).extended(&self.one);
-        tags.tell(&highest.sign, [point.x[0], point.y[0], point.zz[0], point.zzz[0]]);
+        tags.add_tag(&highest.sign, [point.x[0], point.y[0], point.zz[0], point.zzz[0]]);
         for place in (0..DIGITS - 1).rev() {
             let step = step(&self.windows, scalars, place);
             if is_made(place) {
@@ -115,7 +115,7 @@ impl Curve {
 impl Multiple {
     /// Returns a mask of the lanes whose point was computed with the scalar of that lane.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn is_of(&self, scalars: &EightShort) -> __mmask8 {
+    pub(super) fn matches_scalars(&self, scalars: &EightShort) -> __mmask8 {
         self.tags.match_scalars(scalars)
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn square(a: &EightShort) -> EightShort {
 
 /// Returns a to the power of 2^`times`, in Montgomery form.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn squared_often(a: &EightShort, times: usize) -> EightShort {
+fn repeated_square(a: &EightShort, times: usize) -> EightShort {
     let mut power = *a;
     for _ in 0..times {
         power = square(&power);
@@ -128,18 +128,18 @@ pub(super) fn inverse(a: &EightShort) -> EightShort {
     // The variable names say how many ones an exponent has. In binary, p - 2 is 32 ones, 31 zeros, a one, 96 zeros, 94 ones, a zero
     // and a one.
     let ones2 = multiply(&square(a), a);
-    let ones4 = multiply(&squared_often(&ones2, 2), &ones2);
-    let ones8 = multiply(&squared_often(&ones4, 4), &ones4);
-    let ones16 = multiply(&squared_often(&ones8, 8), &ones8);
-    let ones32 = multiply(&squared_often(&ones16, 16), &ones16);
+    let ones4 = multiply(&repeated_square(&ones2, 2), &ones2);
+    let ones8 = multiply(&repeated_square(&ones4, 4), &ones4);
+    let ones16 = multiply(&repeated_square(&ones8, 8), &ones8);
+    let ones32 = multiply(&repeated_square(&ones16, 16), &ones16);
     let ones30 = {
-        let ones24 = multiply(&squared_often(&ones16, 8), &ones8);
-        let ones28 = multiply(&squared_often(&ones24, 4), &ones4);
-        multiply(&squared_often(&ones28, 2), &ones2)
+        let ones24 = multiply(&repeated_square(&ones16, 8), &ones8);
+        let ones28 = multiply(&repeated_square(&ones24, 4), &ones4);
+        multiply(&repeated_square(&ones28, 2), &ones2)
     };
-    let head = multiply(&squared_often(&ones32, 32), a);
-    let tail = multiply(&squared_often(&head, 128), &ones32);
-    let tail = multiply(&squared_often(&tail, 32), &ones32);
-    let tail = multiply(&squared_often(&tail, 30), &ones30);
-    multiply(&squared_often(&tail, 2), a)
+    let head = multiply(&repeated_square(&ones32, 32), a);
+    let tail = multiply(&repeated_square(&head, 128), &ones32);
+    let tail = multiply(&repeated_square(&tail, 32), &ones32);
+    let tail = multiply(&repeated_square(&tail, 30), &ones30);
+    multiply(&repeated_square(&tail, 2), a)
 }

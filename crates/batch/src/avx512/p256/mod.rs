@@ -14,7 +14,7 @@ use super::instructions::{
 use zeroize::zeroize_stack;
 
 use super::barrier::{opaque, opaque_number};
-use super::comb::either;
+use super::comb::select;
 use super::lanes::{gather, lanes};
 use super::registers;
 use super::short::{EightShort, LIMBS, broadcast, carried, is_zero, same, sum};
@@ -25,7 +25,7 @@ use order::ORDER;
 
 /// Builds the tables that every signature reads. Returns whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn prepare(_there: Kernel) -> bool {
+pub(crate) fn prepare(_kernel: Kernel) -> bool {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { Curve::get().is_some() }
 }
@@ -75,7 +75,7 @@ fn sign_by(
     let s = ORDER.canonical(&s);
     // Compute all checks without branches: a fault must not change the control flow.
     let sound = is_zero(&point.off_curve(&curve.b))
-        & multiple.is_of(&odd)
+        & multiple.matches_scalars(&odd)
         & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER.limbs)))
         & is_reduced(&x, &r)
         & valid_signatures(&nonces, &digests, [&r, &negative], &s);
@@ -122,7 +122,7 @@ fn odd(number: &EightShort) -> EightShort {
     }
     let mut odd = carried(&other);
     for limb in 0..LIMBS {
-        odd[limb] = either(even, odd[limb], number[limb]);
+        odd[limb] = select(even, odd[limb], number[limb]);
     }
     odd
 }

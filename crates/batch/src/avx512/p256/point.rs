@@ -59,7 +59,7 @@ impl Point {
         self.x = x;
         self.zz = multiply(&self.zz, &pp);
         self.zzz = multiply(&self.zzz, &ppp);
-        tags.tell(sign, [self.x[0], self.y[0], self.zz[0], self.zzz[0]]);
+        tags.add_tag(sign, [self.x[0], self.y[0], self.zz[0], self.zzz[0]]);
     }
 
     /// Doubles the points (dbl-2008-s-1).

@@ -4,7 +4,7 @@ use num_bigint::BigUint;
 use proptest::prelude::*;
 
 use super::super::comb;
-use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
+use super::super::plain::{Plain, TestRng, cases, is_product, random_numbers};
 use super::*;
 use crate::P256Key;
 
@@ -127,7 +127,7 @@ proptest! {
     #[test]
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
     fn field_and_order_arithmetic_matches_big_integers(a in numbers_below_2_260(), b in numbers_below_2_260()) {
-        if crate::tested().is_some() {
+        if crate::test_kernel().is_some() {
             // SAFETY: the processor has the instructions.
             unsafe {
                 field_holds(&a, &b);
@@ -144,11 +144,11 @@ const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
 fn products_are_those_of_plain_words() {
     // Keeps numbers below 15 times either modulus.
     const HIGHEST: u64 = (14 << 48) - 1;
-    let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(256));
+    let (prime, order, mut rng) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), TestRng(256));
     let (prime, order) = ([&prime; LANES], [&order; LANES]);
     for _ in 0..cases(CASES).div_ceil(LANES) {
         let (a, b): (EightShort, EightShort) =
-            (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
+            (random_numbers(&mut rng, HIGHEST), random_numbers(&mut rng, HIGHEST));
         is_product(&prime, [&a, &b], &field::multiply(&a, &b), LIMBS);
         is_product(&prime, [&a, &a], &field::square(&a), LIMBS);
         is_product(&order, [&a, &b], &ORDER.multiply(&a, &b), LIMBS);
@@ -159,7 +159,7 @@ fn products_are_those_of_plain_words() {
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn one_million_products_match_plain_words() {
-    if crate::tested().is_some() {
+    if crate::test_kernel().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe { products_are_those_of_plain_words() };
     }
@@ -171,13 +171,13 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let scalar = order() >> 3_u32 | BigUint::from(1_u8);
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
-    assert_eq!(multiple.is_of(&of(&same)), __mmask8::MAX);
+    assert_eq!(multiple.matches_scalars(&of(&same)), __mmask8::MAX);
     // Change each digit by a small and a large amount, in one lane.
     for place in 0..37_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
             other[3] = &scalar + (BigUint::from(times) << (7 * place));
-            assert_eq!(multiple.is_of(&of(&other)), !(1 << 3), "{place}");
+            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{place}");
         }
     }
     let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
@@ -186,7 +186,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
         for bit in [0, 17, 47] {
             let mut fault = [[0; LANES]; LIMBS];
             fault[limb][5] = 1 << bit;
-            let fault = fault.map(|limb| super::super::lanes::across(limb));
+            let fault = fault.map(|limb| super::super::lanes::from_lanes(limb));
             let x = sum(&point.x, &fault);
             assert_eq!(is_zero(&point::Affine { x, ..point }.off_curve(&curve.b)), !(1 << 5));
             let y = sum(&point.y, &fault);
@@ -223,7 +223,7 @@ fn an_addition_that_is_lost_is_found() {
         let multiple = curve.multiple_by(&scalars, |place| place != lost);
         let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
         assert_eq!(is_zero(&point.off_curve(&curve.b)), __mmask8::MAX);
-        assert_eq!(multiple.is_of(&scalars), 0, "{lost}");
+        assert_eq!(multiple.matches_scalars(&scalars), 0, "{lost}");
     }
 }
 
@@ -237,7 +237,7 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
     for limb in 0..LIMBS {
         let mut fault = [[0; LANES]; LIMBS];
         fault[limb][6] = 1 << 33;
-        let fault = fault.map(|limb| super::super::lanes::across(limb));
+        let fault = fault.map(|limb| super::super::lanes::from_lanes(limb));
         let made = sign_by(curve, &jobs, |nonces_r| *nonces_r = sum(nonces_r, &fault));
         let wanted: [SignatureOutcome; LANES] =
             std::array::from_fn(|lane| if lane == 6 { SignatureOutcome::Faulty } else { sound[lane] });
@@ -330,7 +330,7 @@ fn table_checksum_matches_big_integers() {
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 fn faults_in_points_tables_and_nonces_are_detected() {
-    if crate::tested().is_some() {
+    if crate::test_kernel().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
             what_is_another_multiple_or_no_point_is_found();
@@ -344,7 +344,7 @@ fn faults_in_points_tables_and_nonces_are_detected() {
 
 #[test]
 fn corrupt_key_in_one_lane_voids_only_that_signature() {
-    let Some(kernel) = crate::tested() else { return };
+    let Some(kernel) = crate::test_kernel() else { return };
     let sound = P256Key::new(&[0x5a; 32]).unwrap();
     let broken = |change: fn(&mut P256Key)| {
         let mut key = P256Key::new(&[0x5a; 32]).unwrap();

@@ -49,7 +49,7 @@ pub(crate) struct IssuerSettings {
 
 impl AccessSettings {
     /// Returns whether clients must authenticate.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn requires_authentication(&self) -> bool {
         self.has_users()
             || !self.tokens.is_empty()
             || !self.issuers.is_empty()
@@ -62,7 +62,7 @@ impl AccessSettings {
     }
 
     /// Returns whether clients may send credentials without TLS, so that others on the network can read them.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn accepts_cleartext_credentials(&self) -> bool {
         !self.tls_only && (self.has_users() || !self.tokens.is_empty() || !self.issuers.is_empty())
     }
 
@@ -92,11 +92,11 @@ impl AccessSettings {
             ))
             .hint("one issuer may have several identities"));
         }
-        for (place, issuer) in self.issuers.iter().enumerate() {
-            issuer.check(place)?;
-            if self.issuers.iter().take(place).any(|before| before.name == issuer.name) {
-                return Err(issuer.wrong(
-                    place,
+        for (index, issuer) in self.issuers.iter().enumerate() {
+            issuer.check(index)?;
+            if self.issuers.iter().take(index).any(|before| before.name == issuer.name) {
+                return Err(issuer.invalid(
+                    index,
                     "two issuers have this name",
                     "give each issuer a unique name",
                 ));
@@ -136,15 +136,16 @@ impl AccessSettings {
     pub(crate) fn credentials(&self) -> Outcome<(Users, Vec<Token>)> {
         let mut users = Users::default();
         if self.has_users() {
-            let wrong = |why: String| {
+            let invalid = |why: String| {
                 Problem::usage(format_args!("{}: {why}", self.users_file.display())).hint(
                     "proxy.access.users_file must have lines NAME:HASH, as `htpasswd -c -5 FILE NAME` writes them",
                 )
             };
-            let text = std::fs::read_to_string(&self.users_file).map_err(|error| wrong(error.to_string()))?;
-            users = Users::parse(&text).map_err(|error| wrong(error.to_string()))?;
+            let text =
+                std::fs::read_to_string(&self.users_file).map_err(|error| invalid(error.to_string()))?;
+            users = Users::parse(&text).map_err(|error| invalid(error.to_string()))?;
             if users.is_empty() {
-                return Err(wrong("the file has no users".to_owned()));
+                return Err(invalid("the file has no users".to_owned()));
             }
         }
         Ok((users, self.tokens()?))
@@ -152,32 +153,32 @@ impl AccessSettings {
 }
 
 impl IssuerSettings {
-    fn wrong(&self, place: usize, why: &str, hint: &str) -> Problem {
-        let number = place + 1;
+    fn invalid(&self, index: usize, why: &str, hint: &str) -> Problem {
+        let number = index + 1;
         Problem::usage(format_args!("proxy.access.issuers[{number}] ({}): {why}", self.name)).hint(hint)
     }
 
-    fn check(&self, place: usize) -> Outcome<()> {
+    fn check(&self, index: usize) -> Outcome<()> {
         let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
         if self.name.is_empty() || self.issuer.is_empty() {
             let hint = "name = \"github\", issuer = \"https://token.actions.githubusercontent.com\"";
-            return Err(self.wrong(place, "the issuer has no name or no issuer URL", hint));
+            return Err(self.invalid(index, "the issuer has no name or no issuer URL", hint));
         }
         if self.audiences.is_empty() {
             let hint = "audiences = [\"bulla\"], and request the token for that audience";
-            return Err(self.wrong(
-                place,
+            return Err(self.invalid(
+                index,
                 "without audiences, tokens for other services would be accepted",
                 hint,
             ));
         }
         if !self.jwks_url.is_empty() && !is_empty(&self.jwks_file) {
-            return Err(self.wrong(place, "jwks_url and jwks_file are both set", "leave one of them out"));
+            return Err(self.invalid(index, "jwks_url and jwks_file are both set", "leave one of them out"));
         }
         let url = if self.jwks_url.is_empty() { &self.issuer } else { &self.jwks_url };
         if is_empty(&self.jwks_file) && !url.starts_with("https://") {
             let hint = "give an https URL, or the keys in jwks_file";
-            return Err(self.wrong(place, "the URL of its keys is not an https URL", hint));
+            return Err(self.invalid(index, "the URL of its keys is not an https URL", hint));
         }
         Ok(())
     }
@@ -201,13 +202,13 @@ impl IssuerSettings {
 impl TokenSettings {
     fn read(&self) -> Outcome<Token> {
         let digest = self.sha256.parse::<x509::Fingerprint>().ok().filter(|_| !self.name.is_empty());
-        let wrong = || {
+        let invalid = || {
             Problem::usage(format_args!(
                 "the token {:?} in proxy.access.tokens has no name or no valid SHA-256",
                 self.name
             ))
             .hint("for example { name = \"ci\", sha256 = \"…\" }, of `printf %s \"$TOKEN\" | sha256sum`")
         };
-        Ok(Token { name: self.name.clone(), digest: *digest.ok_or_else(wrong)?.as_bytes() })
+        Ok(Token { name: self.name.clone(), digest: *digest.ok_or_else(invalid)?.as_bytes() })
     }
 }

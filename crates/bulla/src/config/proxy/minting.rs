@@ -110,7 +110,7 @@ impl MintingSettings {
             return Ok(None);
         }
         Ok(Some(Options {
-            listen: self.place()?,
+            listen: self.listen_address()?,
             revoked: files::revocation_lists("proxy.minting.client_crl_files", &self.client_crl_files)?,
             names: self.rules()?,
             connections_max: self.connections_max,
@@ -121,7 +121,7 @@ impl MintingSettings {
         }))
     }
 
-    fn place(&self) -> Outcome<ConsumerAddress> {
+    fn listen_address(&self) -> Outcome<ConsumerAddress> {
         if let Some(path) = self.listen.strip_prefix("unix:") {
             return Ok(ConsumerAddress::Socket(path.into()));
         }

@@ -260,11 +260,11 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
-        if self.leaf_keys == LeafKeySharingSetting::ByUser && !self.access.asks() {
+        if self.leaf_keys == LeafKeySharingSetting::ByUser && !self.access.requires_authentication() {
             return Err(Problem::usage("proxy.leaf_keys is \"by-user\", but clients are not authenticated")
                 .hint("configure users in [proxy.access]: users_file, tokens or client_ca_files"));
         }
-        self.transparent.check(&self.clients, self.access.asks())?;
+        self.transparent.check(&self.clients, self.access.requires_authentication())?;
         upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
@@ -302,7 +302,7 @@ impl ProxySettings {
 
     /// Returns the rules from the lists `intercept`, `mirror`, `tunnel` and `reject`.
     pub(crate) fn names(&self) -> Outcome<Rules> {
-        let wrong = |error: BadRule| {
+        let rule_error = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))
                 .hint("see proxy.intercept, proxy.mirror, proxy.tunnel and proxy.reject")
         };
@@ -312,10 +312,10 @@ impl ProxySettings {
             DefaultAction::Tunnel => Action::Tunnel,
             DefaultAction::Reject => Action::Reject,
         });
-        rules.add(&self.intercept, Action::Intercept).map_err(wrong)?;
-        rules.add(&self.mirror, Action::Mirror).map_err(wrong)?;
-        rules.add(&self.tunnel, Action::Tunnel).map_err(wrong)?;
-        rules.add(&self.reject, Action::Reject).map_err(wrong)?;
+        rules.add(&self.intercept, Action::Intercept).map_err(rule_error)?;
+        rules.add(&self.mirror, Action::Mirror).map_err(rule_error)?;
+        rules.add(&self.tunnel, Action::Tunnel).map_err(rule_error)?;
+        rules.add(&self.reject, Action::Reject).map_err(rule_error)?;
         Ok(rules)
     }
 

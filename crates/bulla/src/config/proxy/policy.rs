@@ -79,7 +79,7 @@ impl PolicySettings {
 
     /// Returns the private networks, and networks of this machine, to which the policy permits connections. `None` without a
     /// policy.
-    pub(crate) fn opened(&self) -> Option<Vec<IpNet>> {
+    pub(crate) fn permitted_networks(&self) -> Option<Vec<IpNet>> {
         self.is_active().then(|| self.allow_networks.clone())
     }
 
@@ -91,7 +91,7 @@ impl PolicySettings {
             ));
         }
         let closed = |open| Networks::new(open, Vec::new()).deny_private().into_static();
-        Ok(self.opened().map(closed))
+        Ok(self.permitted_networks().map(closed))
     }
 
     /// Compiles the policy. An error names the position in the file, where a preset counts as one rule.
@@ -107,10 +107,10 @@ impl PolicySettings {
             }
         };
         let (mut rules, mut positions) = (Vec::new(), Vec::new());
-        for (place, rule) in self.rules.iter().enumerate() {
-            for expanded in expanded(rule, place)? {
+        for (index, rule) in self.rules.iter().enumerate() {
+            for expanded in expanded(rule, index)? {
                 rules.push(expanded);
-                positions.push(place + 1);
+                positions.push(index + 1);
             }
         }
         let text = PolicyText { default, identities: self.identities.clone(), rules };
@@ -192,9 +192,9 @@ impl PolicySettings {
             ))
             .hint("add [[proxy.policy.identities]] with jwt = [{ issuer = \"NAME\", claims = { sub = \"…\" } }]"));
         }
-        for (place, identity) in self.identities.iter().enumerate() {
-            let wrong = |key: &str, why: String, hint: &str| {
-                let number = place + 1;
+        for (index, identity) in self.identities.iter().enumerate() {
+            let invalid = |key: &str, why: String, hint: &str| {
+                let number = index + 1;
                 Err(Problem::usage(format_args!(
                     "proxy.policy.identities[{number}] ({}): {key}: {why}",
                     identity.name
@@ -204,16 +204,16 @@ impl PolicySettings {
             let is_token = |name: &&String| access.tokens.iter().any(|token| token.name == **name);
             if let Some(user) = identity.users.iter().find(|user| !access.has_users() && !is_token(user)) {
                 let hint = "name a token in proxy.access.tokens, or give proxy.access.users_file";
-                return wrong("users", format!("[proxy.access] has no token or user {user:?}"), hint);
+                return invalid("users", format!("[proxy.access] has no token or user {user:?}"), hint);
             }
             let is_issuer = |name: &str| access.issuers.iter().any(|issuer| issuer.name == name);
             if let Some(jwt) = identity.jwt.iter().find(|jwt| !is_issuer(&jwt.issuer)) {
                 let hint = "add it to [[proxy.access.issuers]]";
-                return wrong("jwt", format!("[proxy.access] has no issuer {:?}", jwt.issuer), hint);
+                return invalid("jwt", format!("[proxy.access] has no issuer {:?}", jwt.issuer), hint);
             }
             if !identity.certificates.is_empty() && access.client_ca_files.is_empty() {
                 let hint = "set the CA of the client certificates: proxy.access.client_ca_files";
-                return wrong("certificates", "client certificates are not requested".into(), hint);
+                return invalid("certificates", "client certificates are not requested".into(), hint);
             }
         }
         Ok(())
@@ -221,17 +221,17 @@ impl PolicySettings {
 }
 
 /// Returns the rule itself or, for a preset, the preset's rules for the identities of the rule.
-fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>> {
-    let name = if rule.name.is_empty() { format!("#{}", place + 1) } else { rule.name.clone() };
+fn expanded(rule: &PolicyRuleText, index: usize) -> Outcome<Vec<PolicyRuleText>> {
+    let name = if rule.name.is_empty() { format!("#{}", index + 1) } else { rule.name.clone() };
     if rule.preset.is_empty() {
         return Ok(vec![PolicyRuleText { name, ..rule.clone() }]);
     }
-    let wrong = |why: String, hint: &str| {
-        let number = place + 1;
+    let invalid = |why: String, hint: &str| {
+        let number = index + 1;
         Problem::usage(format_args!("proxy.policy.rules[{number}] ({name}): preset: {why}")).hint(hint)
     };
     if rule.has_conditions() {
-        return Err(wrong(
+        return Err(invalid(
             "a preset cannot be combined with conditions".into(),
             "a rule with a preset has name, identities, teams, tags and action only; put other conditions into a separate rule",
         ));
@@ -239,10 +239,10 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
     let known = || PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = PRESETS.iter().find(|(name, _)| *name == rule.preset);
     let (_, text) = found.ok_or_else(|| {
-        wrong(format!("unknown preset {:?}", rule.preset), &format!("known presets: {}", known()))
+        invalid(format!("unknown preset {:?}", rule.preset), &format!("known presets: {}", known()))
     })?;
     let preset: Preset = toml::from_str(text)
-        .map_err(|error| wrong(error.to_string(), "report this: the preset is part of Bulla"))?;
+        .map_err(|error| invalid(error.to_string(), "report this: the preset is part of Bulla"))?;
     Ok(preset
         .rules
         .into_iter()

@@ -39,16 +39,16 @@ const fn usual_port() -> u16 {
 }
 
 impl PostgresqlSettings {
-    fn options(&self, place: usize) -> Outcome<PostgresqlOptions> {
-        let wrong = |why: &str, hint: &str| {
-            let number = place + 1;
+    fn options(&self, index: usize) -> Outcome<PostgresqlOptions> {
+        let invalid = |why: &str, hint: &str| {
+            let number = index + 1;
             Problem::usage(format_args!("proxy.postgresql[{number}] ({}): {why}", self.host)).hint(hint)
         };
         let host = HostOrIp::parse(&self.host).map_err(|_| {
-            wrong("host is not a host name or an address", "host = \"db.example.com\", without the port")
+            invalid("host is not a host name or an address", "host = \"db.example.com\", without the port")
         })?;
         if self.port == 0 {
-            return Err(wrong("0 is not a port", "leave port out: the default is 5432"));
+            return Err(invalid("0 is not a port", "leave port out: the default is 5432"));
         }
         let tls = match self.tls {
             PostgresqlTls::VerifyFull => UpstreamTlsMode::VerifyFull,
@@ -80,7 +80,7 @@ pub(super) fn check(listeners: &[PostgresqlSettings], has_policy: bool) -> Outco
 
 /// Returns the options of all listeners.
 pub(super) fn options(listeners: &[PostgresqlSettings]) -> Outcome<Vec<PostgresqlOptions>> {
-    listeners.iter().enumerate().map(|(place, one)| one.options(place)).collect()
+    listeners.iter().enumerate().map(|(index, one)| one.options(index)).collect()
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub(crate) struct TransparentSettings {
 }
 
 impl TransparentSettings {
-    /// Checks the section. `all`: the networks in `proxy.clients`; `asks`: whether clients must authenticate.
-    pub(crate) fn check(&self, all: &[IpNet], asks: bool) -> Outcome<()> {
+    /// Checks the section. `all`: the networks in `proxy.clients`; `requires_authentication`: whether clients must authenticate.
+    pub(crate) fn check(&self, all: &[IpNet], requires_authentication: bool) -> Outcome<()> {
         if self.listen.is_empty() {
             return match self.clients.is_empty() {
                 true => Ok(()),
@@ -42,7 +42,7 @@ impl TransparentSettings {
             ))
             .hint("[::] includes all addresses of the host, IPv4 included"));
         }
-        if asks && self.clients.is_empty() {
+        if requires_authentication && self.clients.is_empty() {
             return Err(Problem::usage(
                 "proxy.access requires authentication, which clients of proxy.transparent cannot send",
             )

@@ -52,7 +52,7 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
         return Err(Problem::usage(format_args!("proxy.upstreams has more than {UPSTREAMS_MAX} entries"))
             .hint("one entry may have several names"));
     }
-    way(&parent.url, &parent.credentials_file, None)?;
+    route(&parent.url, &parent.credentials_file, None)?;
     let mut names = UpstreamPolicies::default();
     for upstream in upstreams {
         upstream.check()?;
@@ -64,8 +64,8 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
 /// Returns the policies of all upstreams. Reads files. The settings must have been checked before.
 pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
-    if let Some(way) = parse_parent_proxy(&parent.url, &parent.credentials_file)? {
-        policies.way = way;
+    if let Some(route) = parse_parent_proxy(&parent.url, &parent.credentials_file)? {
+        policies.route = route;
     }
     for upstream in upstreams {
         add(&mut policies, upstream, upstream.policy()?)?;
@@ -82,23 +82,26 @@ fn add(into: &mut UpstreamPolicies, upstream: &UpstreamSettings, policy: Upstrea
 
 impl UpstreamSettings {
     fn check(&self) -> Outcome<()> {
-        let wrong = |what: &str, hint: &str| {
+        let invalid = |what: &str, hint: &str| {
             Err(Problem::usage(format_args!("proxy.upstreams for {:?}: {what}", self.names)).hint(hint))
         };
         if self.names.is_empty() {
-            return wrong("the entry has no names", "give names, or leave the entry out");
+            return invalid("the entry has no names", "give names, or leave the entry out");
         }
         if !self.verify && !self.ca_files.is_empty() {
-            return wrong("ca_files have no effect without verify", "leave verify out: ca_files are enough");
+            return invalid(
+                "ca_files have no effect without verify",
+                "leave verify out: ca_files are enough",
+            );
         }
         let (certificate, key) = (&self.client_certificate_file, &self.client_key_file);
         if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
-            return wrong(
+            return invalid(
                 "client_certificate_file and client_key_file must be set together",
                 "set both, or neither",
             );
         }
-        way(&self.parent, &self.parent_credentials_file, None).map(drop)
+        route(&self.parent, &self.parent_credentials_file, None).map(drop)
     }
 
     fn policy(&self) -> Outcome<UpstreamPolicy> {
@@ -111,8 +114,8 @@ impl UpstreamSettings {
             true => None,
             false => Some(files::certified_key("proxy.upstreams.client_", certificate, key)?),
         };
-        let way = parse_parent_proxy(&self.parent, &self.parent_credentials_file)?;
-        Ok(UpstreamPolicy { roots, verify: self.verify, certificate, way })
+        let route = parse_parent_proxy(&self.parent, &self.parent_credentials_file)?;
+        Ok(UpstreamPolicy { roots, verify: self.verify, certificate, route })
     }
 }
 
@@ -122,10 +125,10 @@ fn parse_parent_proxy(url: &str, credentials: &Path) -> Outcome<Option<UpstreamR
         true => None,
         false => Some(files::secret("the parent proxy's credentials_file", credentials)?),
     };
-    way(url, credentials, secret.as_ref().map(ExposeSecret::expose_secret))
+    route(url, credentials, secret.as_ref().map(ExposeSecret::expose_secret))
 }
 
-fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamRoute>> {
+fn route(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamRoute>> {
     let has_credentials = !credentials.as_os_str().is_empty();
     if matches!(url, "" | DIRECT) {
         if has_credentials {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Prefix of the metrics that are read. Other metrics are ignored.
-const OURS: &str = "bulla_keyless_";
+const METRIC_PREFIX: &str = "bulla_keyless_";
 
 /// Labels, in the order in which they are written.
 type Labels = Vec<(String, String)>;
@@ -16,7 +16,7 @@ impl Exposition {
     /// Parses OpenMetrics text. Skips all lines except the metrics of the key service. Returns `None` if the text has no such
     /// metric, because the server is then not a key service.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let samples = text.lines().filter(|line| line.starts_with(OURS)).filter_map(sample);
+        let samples = text.lines().filter(|line| line.starts_with(METRIC_PREFIX)).filter_map(sample);
         let all: BTreeMap<_, _> = samples.map(|(name, labels, value)| ((name, labels), value)).collect();
         (!all.is_empty()).then_some(Self(all))
     }
@@ -79,9 +79,9 @@ impl Rates {
     /// Adds the metrics of another service.
     pub(super) fn add(&mut self, other: &Self) {
         for (series, value) in &other.0 {
-            let held = self.0.entry(series.clone()).or_default();
+            let total = self.0.entry(series.clone()).or_default();
             // Measures such as ratios cannot be added: take the worst.
-            *held = if is_non_additive(&series.0) { held.max(*value) } else { *held + value };
+            *total = if is_non_additive(&series.0) { total.max(*value) } else { *total + value };
         }
     }
 
@@ -110,7 +110,7 @@ impl Rates {
         for (labels, count) in self.of(&bucket, of) {
             let bound = labels.iter().find(|(label, _)| label == "le")?.1.parse().ok()?;
             match buckets.iter_mut().find(|(known, _)| *known == bound) {
-                Some((_, held)) => *held += count,
+                Some((_, total)) => *total += count,
                 None => buckets.push((bound, *count)),
             }
         }
@@ -133,7 +133,7 @@ impl Rates {
         let from = (name.to_owned(), Labels::new());
         let series = self.0.range(from..).take_while(move |((own, _), _)| own == name);
         let is_of = |labels: &Labels| {
-            of.iter().all(|(label, value)| labels.iter().any(|(own, held)| own == label && held == value))
+            of.iter().all(|(label, value)| labels.iter().any(|(own, total)| own == label && total == value))
         };
         series.filter(move |((_, labels), _)| is_of(labels)).map(|((_, labels), value)| (labels, value))
     }

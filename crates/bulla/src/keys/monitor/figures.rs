@@ -126,12 +126,12 @@ pub(super) struct Destination {
 
 impl View {
     pub(super) fn of(rates: &Rates, services: usize, away: Vec<UnreachableService>, seconds: f64) -> Self {
-        let all = |name: &str| short(rates.sum(name, &[]));
-        let second = |kind: &str| short(rates.sum("bulla_keyless_second_tries_total", &[("kind", kind)]));
+        let all = |name: &str| rounded(rates.sum(name, &[]));
+        let second = |kind: &str| rounded(rates.sum("bulla_keyless_second_tries_total", &[("kind", kind)]));
         Self {
             services,
             away,
-            seconds: short(seconds),
+            seconds: rounded(seconds),
             requests_per_s: all("bulla_keyless_request_duration_seconds_count"),
             errors_per_s: all("bulla_keyless_errors_total"),
             refused_per_s: all("bulla_keyless_refusals_total"),
@@ -163,9 +163,9 @@ fn opcodes(rates: &Rates) -> Vec<OpcodeRates> {
     let one = |opcode: &str| {
         let of = [("opcode", opcode)];
         OpcodeRates {
-            requests_per_s: short(rates.sum(&count, &of)),
-            errors_per_s: short(rates.sum("bulla_keyless_errors_total", &of)),
-            refused_per_s: short(rates.sum("bulla_keyless_opcode_refusals_total", &of)),
+            requests_per_s: rounded(rates.sum(&count, &of)),
+            errors_per_s: rounded(rates.sum("bulla_keyless_errors_total", &of)),
+            refused_per_s: rounded(rates.sum("bulla_keyless_opcode_refusals_total", &of)),
             in_flight: rates.sum("bulla_keyless_requests_in_flight", &of),
             queued: rates.sum("bulla_keyless_requests_queued", &of),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
@@ -189,17 +189,17 @@ fn class(rates: &Rates, cost: &str) -> CostClassRates {
     let waited = done + jobs("late") + jobs("unwanted");
     CostClassRates {
         cost: cost.to_owned(),
-        busy: if workers > 0.0 { short(busy / workers) } else { 0.0 },
+        busy: if workers > 0.0 { rounded(busy / workers) } else { 0.0 },
         running: sum("bulla_keyless_stage_running"),
         working: sum("bulla_keyless_stage_working"),
         running_max: workers,
         waiting: sum("bulla_keyless_stage_waiting"),
         waiting_max: sum("bulla_keyless_stage_waiting_max"),
-        done_per_s: short(done),
-        refused_per_s: short(jobs("refused")),
-        late_per_s: short(jobs("late")),
-        sign_ms: over(busy, done).map(ms),
-        wait_ms: over(sum("bulla_keyless_stage_queue_seconds_total"), waited).map(ms),
+        done_per_s: rounded(done),
+        refused_per_s: rounded(jobs("refused")),
+        late_per_s: rounded(jobs("late")),
+        sign_ms: ratio(busy, done).map(ms),
+        wait_ms: ratio(sum("bulla_keyless_stage_queue_seconds_total"), waited).map(ms),
     }
 }
 
@@ -210,13 +210,13 @@ fn tenants(rates: &Rates) -> Vec<Tenant> {
         let took = rates.sum("bulla_keyless_tenant_request_seconds_total", &of);
         Tenant {
             tenant: tenant.to_owned(),
-            requests_per_s: short(requests),
-            refused_per_s: short(rates.sum("bulla_keyless_tenant_refusals_total", &of)),
+            requests_per_s: rounded(requests),
+            refused_per_s: rounded(rates.sum("bulla_keyless_tenant_refusals_total", &of)),
             in_flight: rates.sum("bulla_keyless_tenant_requests_in_flight", &of),
             in_flight_max: rates.sum("bulla_keyless_tenant_requests_in_flight_max", &of),
-            mean_ms: over(took, requests).map(ms),
-            expected_in_flight: short(took),
-            littles_law_ratio: rates.worst("bulla_keyless_littles_law_ratio", &of).map(short),
+            mean_ms: ratio(took, requests).map(ms),
+            expected_in_flight: rounded(took),
+            littles_law_ratio: rates.worst("bulla_keyless_littles_law_ratio", &of).map(rounded),
         }
     };
     let names = rates.values("bulla_keyless_tenant_requests_total", "tenant");
@@ -230,7 +230,7 @@ fn sites(rates: &Rates) -> Vec<Site> {
     let one = |site: &str| {
         let of = [("site", site)];
         let second = |kind: &str| {
-            short(rates.sum("bulla_keyless_site_second_tries_total", &[("site", site), ("kind", kind)]))
+            rounded(rates.sum("bulla_keyless_site_second_tries_total", &[("site", site), ("kind", kind)]))
         };
         let nodes_up = rates.sum("bulla_keyless_site_nodes_up", &of);
         let round_trip = rates.worst("bulla_keyless_site_round_trip_seconds", &of);
@@ -239,15 +239,15 @@ fn sites(rates: &Rates) -> Vec<Site> {
             nodes_up,
             // The last measurement of an unreachable site is out of date.
             round_trip_ms: round_trip.filter(|way| nodes_up > 0.0 && *way > 0.0).map(ms),
-            requests_per_s: short(rates.sum(&format!("{TOOK}_count"), &of)),
-            errors_per_s: short(rates.sum("bulla_keyless_site_errors_total", &of)),
+            requests_per_s: rounded(rates.sum(&format!("{TOOK}_count"), &of)),
+            errors_per_s: rounded(rates.sum("bulla_keyless_site_errors_total", &of)),
             in_flight: rates.sum("bulla_keyless_site_requests_in_flight", &of),
             in_flight_max: rates.sum("bulla_keyless_site_requests_in_flight_max", &of),
             retried_per_s: second("retried"),
             hedged_per_s: second("hedged"),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
-            littles_law_ratio: rates.worst("bulla_keyless_site_littles_law_ratio", &of).map(short),
+            littles_law_ratio: rates.worst("bulla_keyless_site_littles_law_ratio", &of).map(rounded),
         }
     };
     rates.values("bulla_keyless_site_nodes_up", "site").into_iter().map(one).collect()
@@ -261,30 +261,30 @@ fn destinations(rates: &Rates) -> Vec<Destination> {
         let sum = |name: &str| rates.sum(name, &of);
         Destination {
             destination: destination.to_owned(),
-            requests_per_s: short(sum(&count)),
-            errors_per_s: short(sum("bulla_keyless_destination_errors_total")),
-            refused_per_s: short(sum("bulla_keyless_destination_refusals_total")),
+            requests_per_s: rounded(sum(&count)),
+            errors_per_s: rounded(sum("bulla_keyless_destination_errors_total")),
+            refused_per_s: rounded(sum("bulla_keyless_destination_refusals_total")),
             in_flight: sum("bulla_keyless_destination_requests_in_flight"),
             in_flight_max: sum("bulla_keyless_destination_requests_in_flight_max"),
             calls_max: sum("bulla_keyless_destination_calls_max"),
             p50_ms: rates.quantile(TOOK, &of, 0.5).map(ms),
             p99_ms: rates.quantile(TOOK, &of, 0.99).map(ms),
-            littles_law_ratio: rates.worst("bulla_keyless_destination_littles_law_ratio", &of).map(short),
+            littles_law_ratio: rates.worst("bulla_keyless_destination_littles_law_ratio", &of).map(rounded),
         }
     };
     rates.values(&count, "destination").into_iter().map(one).collect()
 }
 
-fn over(sum: f64, count: f64) -> Option<f64> {
+fn ratio(sum: f64, count: f64) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
 fn ms(seconds: f64) -> f64 {
-    short(seconds * 1_000.0)
+    rounded(seconds * 1_000.0)
 }
 
 /// Rounds to three decimal places. Further digits are noise.
-fn short(value: f64) -> f64 {
+fn rounded(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
 

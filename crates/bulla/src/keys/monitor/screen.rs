@@ -12,7 +12,7 @@ use super::services::HINT;
 /// Maximum rows of a table of tenants or sites on the screen. The JSON document has all rows.
 const ROWS_MAX: usize = 20;
 /// Rows and columns of a terminal that does not report its size.
-const SIZE: (u16, u16) = (24, 100);
+const DEFAULT_SIZE: (u16, u16) = (24, 100);
 /// Utilisation of workers above which queues grow.
 const BUSY: f64 = 0.8;
 
@@ -69,8 +69,8 @@ fn summary(view: &View, paint: Paint) -> String {
         ));
     }
     for away in &view.away {
-        let told = format!("{} is unreachable: {}", clean(&away.url), clean(&away.why));
-        lines.push(paint.state("critical", &told));
+        let warning = format!("{} is unreachable: {}", clean(&away.url), clean(&away.why));
+        lines.push(paint.state("critical", &warning));
     }
     if !view.away.is_empty() {
         lines.push(paint.faint(&format!("hint: {HINT}")));
@@ -258,7 +258,7 @@ impl Screen {
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         // Some terminals do not report their size.
         let size = console::Term::stdout().size_checked().filter(|(rows, columns)| *rows > 0 && *columns > 0);
-        let (rows, columns) = size.unwrap_or(SIZE);
+        let (rows, columns) = size.unwrap_or(DEFAULT_SIZE);
         write(frame(text, usize::from(rows), usize::from(columns)).as_bytes())
     }
 }

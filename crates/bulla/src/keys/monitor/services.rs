@@ -19,7 +19,7 @@ pub(super) const METRICS_MAX: usize = 16 << 20;
 /// Maximum bytes of traces: a service returns at most 256 requests of at most 2 KB.
 pub(super) const TRACES_MAX: usize = 1 << 20;
 /// Timeout for one response, including the connection.
-const WITHIN: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments for the metrics addresses of key services.
 #[derive(Args, Clone, Debug)]
@@ -82,7 +82,7 @@ impl Services {
         }
         // The addresses are in the local network, so no proxy is used.
         let http = reqwest::Client::builder()
-            .timeout(WITHIN)
+            .timeout(REQUEST_TIMEOUT)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
@@ -97,11 +97,11 @@ impl Services {
     /// services.
     pub(super) async fn ask(&self, path: &str, bytes_max: usize) -> Vec<(String, Reply)> {
         let asked =
-            self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path, bytes_max).await) });
+            self.urls.iter().map(|url| async { (url.clone(), self.fetch_one(url, path, bytes_max).await) });
         join_all(asked).await
     }
 
-    async fn ask_one(&self, url: &str, path: &str, bytes_max: usize) -> Reply {
+    async fn fetch_one(&self, url: &str, path: &str, bytes_max: usize) -> Reply {
         let away = |why: String| UnreachableService { url: url.to_owned(), why };
         let sent = self.http.get(format!("{url}{path}")).send().await;
         let mut answer = sent.map_err(|error| away(cause(&error)))?;
@@ -126,7 +126,7 @@ impl Services {
 /// Returns the innermost cause. The outer errors only repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return format!("no response within {} s", WITHIN.as_secs());
+        return format!("no response within {} s", REQUEST_TIMEOUT.as_secs());
     }
     let mut deepest: &dyn std::error::Error = error;
     while let Some(source) = deepest.source() {

@@ -53,19 +53,19 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
     match (&args.id, tree.requests.is_empty()) {
         (Some(id), true) => {
             // A service that is unavailable may have the trace.
-            let (exit, told) = match tree.away.len() {
+            let (exit, report) = match tree.away.len() {
                 0 => (Exit::Refused, format!("none of the services has a trace of {}", clean(id))),
                 away => {
                     let all = tree.services + away;
-                    let told = format!(
+                    let report = format!(
                         "none of the services that answered has a trace of {}; {away} of {all} are unreachable",
                         clean(id)
                     );
-                    (Exit::Incomplete, told)
+                    (Exit::Incomplete, report)
                 }
             };
             let (kept, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
-            return Err(Problem::new(exit, told).hint(format!(
+            return Err(Problem::new(exit, report).hint(format!(
                 "each service keeps the last {kept} requests that failed or took more than {slow} ms, and the last {kept} \
                  others with a traceparent or a request ID, until it is restarted; --url names more services"
             )));
@@ -91,7 +91,7 @@ pub(super) async fn read(services: &Services, path: &str) -> Tree {
             serde_json::from_str::<ServiceTraces>(&text).map_err(strange)
         });
         match read {
-            Ok(told) => all.push((url, told)),
+            Ok(report) => all.push((url, report)),
             Err(gone) => away.push(gone),
         }
     }

@@ -89,14 +89,14 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Builds the tree from the services' traces, each with the service's address.
-    pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<UnreachableService>) -> Self {
-        let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
+    pub(super) fn of(traces: Vec<(String, ServiceTraces)>, away: Vec<UnreachableService>) -> Self {
+        let (services, more) = (traces.len(), traces.iter().any(|(_, traces)| traces.more));
         let mut seen = HashSet::new();
         let mut all = Vec::new();
-        for (service, told) in told {
-            for mut request in told.requests {
+        for (service, traces) in traces {
+            for mut request in traces.requests {
                 (request.service, request.node, request.site) =
-                    (service.clone(), told.node.clone(), told.site.clone());
+                    (service.clone(), traces.node.clone(), traces.site.clone());
                 // A service that is queried by two addresses returns its requests twice.
                 if seen.insert((request.span_id.clone(), request.at_us)) {
                     all.push(request);
@@ -133,10 +133,10 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn told(node: &str, requests: &Value) -> (String, ServiceTraces) {
-        let told =
+    fn traces(node: &str, requests: &Value) -> (String, ServiceTraces) {
+        let traces =
             json!({ "node": node, "site": format!("{node}-site"), "requests": requests, "more": false });
-        (format!("http://{node}"), serde_json::from_value(told).unwrap())
+        (format!("http://{node}"), serde_json::from_value(traces).unwrap())
     }
 
     fn request(span: &str, parent: Option<&str>, at_us: u64, asked: &[&str]) -> Value {
@@ -153,10 +153,10 @@ mod tests {
         let answering = json!([request("bb", Some("aa"), 11, &[]), request("cc", Some("dd"), 5, &[])]);
         let tree = Tree::of(
             vec![
-                told("nyc-1", &asking),
-                told("fra-1", &answering),
-                told("fra-1", &answering),
-                told("par-1", &json!([])),
+                traces("nyc-1", &asking),
+                traces("fra-1", &answering),
+                traces("fra-1", &answering),
+                traces("par-1", &json!([])),
             ],
             Vec::new(),
         );
@@ -173,7 +173,7 @@ mod tests {
     fn two_attempts_at_one_node_get_separate_child_requests() {
         let asking = json!([request("aa", None, 10, &["fra-1", "fra-1"])]);
         let answering = json!([request("cc", Some("aa"), 12, &[]), request("bb", Some("aa"), 11, &[])]);
-        let tree = Tree::of(vec![told("nyc-1", &asking), told("fra-1", &answering)], Vec::new());
+        let tree = Tree::of(vec![traces("nyc-1", &asking), traces("fra-1", &answering)], Vec::new());
         let below: Vec<&str> =
             tree.requests[0].asked.iter().map(|hop| hop.request.as_ref().unwrap().span_id.as_str()).collect();
         assert_eq!(below, ["bb", "cc"]);

@@ -493,7 +493,7 @@ impl Uaa {
 
     fn publish(&self, kid: &str, key: &PrivateKey) {
         let public = x509::PublicKey::parse(key.spki()).unwrap();
-        let mut parts = x509::der::Reader::new(public.key_octets()).sequence().unwrap();
+        let mut parts = x509::der::Reader::new(public.key_bytes()).sequence().unwrap();
         let mut number = || {
             let octets = parts.expect(x509::der::tag::INTEGER).unwrap().content;
             BASE64.encode(octets.strip_prefix(&[0]).unwrap_or(octets))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fleet::free_port;
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
-use keyless::native::{Client, Terms};
+use keyless::native::{CallOptions, Client};
 use tokio::runtime::Runtime;
 
 use super::House;
@@ -91,7 +91,7 @@ pub(super) fn request(house: &House, name: &str) -> SignRequest {
 /// Signs with the key of `NAME.pub`, and verifies the signature with OpenSSL.
 pub(super) fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
     let request = request(house, name);
-    let signed = runtime.block_on(client.sign(request, Terms::within(TIMEOUT)));
+    let signed = runtime.block_on(client.sign(request, CallOptions::within(TIMEOUT)));
     std::fs::write(house.path("signature"), signed.map_err(|status| status.to_string())?).unwrap();
     std::fs::write(house.path("digest"), [7; 32]).unwrap();
     let public = format!("{name}.pub");
@@ -127,7 +127,7 @@ pub(super) fn make_key(house: &House, name: &str) {
 fn goes_by_its_policy(house: &House, runtime: &Runtime, client: &Client) {
     let under = |policy: &str| {
         let request = SignRequest { policy: policy.to_owned(), ..request(house, "shop") };
-        runtime.block_on(client.sign(request, Terms::within(TIMEOUT)))
+        runtime.block_on(client.sign(request, CallOptions::within(TIMEOUT)))
     };
     // Retry, because the other node may briefly be unreachable.
     house.until("it is signed for under its policy", || under("europe").is_ok());
@@ -143,7 +143,7 @@ fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, fran
     request.traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     // Retry, because the other node may briefly be unreachable. The last request is the one shown.
     house.until("it is signed for, with a trace", || {
-        runtime.block_on(client.sign(request.clone(), Terms::within(TIMEOUT))).is_ok()
+        runtime.block_on(client.sign(request.clone(), CallOptions::within(TIMEOUT))).is_ok()
     });
     let mut ask =
         house.bulla(&["keys", "trace", TRACE, "--url", &frankfurt.figures, "--url", &newyork.figures]);

@@ -53,7 +53,7 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     let sign = |trace: u128, flags: u8| {
         let mut request = request(&house, "shop");
         request.traceparent = format!("00-{trace:032x}-{PARENT:016x}-{flags:02x}");
-        let terms = keyless::native::Terms::within(TIMEOUT);
+        let terms = keyless::native::CallOptions::within(TIMEOUT);
         runtime.block_on(in_newyork.sign(request, terms)).is_ok()
     };
     // Without the sampled flag no span is exported. Retry until the node knows the key.

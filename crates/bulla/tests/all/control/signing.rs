@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use keyless::native::proto::{Scheme, SignRequest, sign_request::Key};
-use keyless::native::{Client, Terms};
+use keyless::native::{CallOptions, Client};
 
 use super::House;
 use crate::world::{describe, run, stderr};
@@ -81,7 +81,7 @@ fn key_service_signs_with_keys_renewed_by_the_control_plane() {
         let mut request = SignRequest { key: Some(Key::SpkiSha256(spki.to_vec())), ..SignRequest::default() };
         request.input = vec![7; 32];
         request.set_scheme(Scheme::EcdsaSha256);
-        runtime.block_on(client.sign(request, Terms::within(std::time::Duration::from_secs(30))))
+        runtime.block_on(client.sign(request, CallOptions::within(std::time::Duration::from_secs(30))))
     };
     std::fs::write(house.path("digest"), [7; 32]).unwrap();
     let verified = |name: &str, spki: [u8; 32]| {

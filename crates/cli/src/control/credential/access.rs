@@ -64,8 +64,8 @@ impl WhoArgs {
             (_, None) => BOTH,
             (_, Some(_)) => SINCE,
         };
-        let moment = |text: &String| {
-            let since = units::moment(text, units::now_us()).map_err(|why| {
+        let parse_time = |text: &String| {
+            let since = units::parse_time(text, units::now_us()).map_err(|why| {
                 Problem::usage(why)
                     .hint("give --since as 2026-11-01, 2026-11-01T12:00Z, or 2d for two days ago")
             })?;
@@ -75,7 +75,7 @@ impl WhoArgs {
             name: Some(self.path.clone()),
             operation: Some(name_of(self.operation)),
             compared_with: self.compared_with.clone(),
-            since: self.since.as_ref().map(moment).transpose()?,
+            since: self.since.as_ref().map(parse_time).transpose()?,
         };
         self.listing.print(client, "/api/v1/access", &query, columns).await?;
         Ok(Exit::Ok)

@@ -64,8 +64,8 @@ enum Access {
 impl AgentArgs {
     /// Serves until a stop signal.
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        let octets_max = u64::from(self.memory) << 20;
-        let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, octets_max, ..Limits::default() };
+        let bytes_max = u64::from(self.memory) << 20;
+        let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, bytes_max, ..Limits::default() };
         let cached = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         let stop = stop::on_signal_within(GRACE)?;
         if let (Some(listen), Some(certificate), Some(key)) =

@@ -89,7 +89,7 @@ impl ExportArgs {
             made_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         };
         let mut out =
-            Sink::begin(seal.as_ref(), file.writer()?, head).map_err(|error| self.unwritten(&error))?;
+            Sink::begin(seal.as_ref(), file.writer()?, head).map_err(|error| self.write_error(&error))?;
         let mut end = End::default();
         let mut failed: Vec<Failure> = Vec::new();
         let mut progress = Progress::new("exported", entries.len());
@@ -97,7 +97,7 @@ impl ExportArgs {
             for answer in remote.records(page, self.all_versions).await? {
                 match answer {
                     Ok(record) => {
-                        out.credential(record).map_err(|error| self.unwritten(&error))?;
+                        out.credential(record).map_err(|error| self.write_error(&error))?;
                         end.credentials += 1;
                     }
                     Err(failure) => failed.push(failure),
@@ -109,11 +109,11 @@ impl ExportArgs {
             let (grants, unknown) = remote.grants(&names_and_ancestors(&entries)).await;
             failed.extend(unknown);
             for grant in grants {
-                out.line(&Line::Permission(grant)).map_err(|error| self.unwritten(&error))?;
+                out.line(&Line::Permission(grant)).map_err(|error| self.write_error(&error))?;
                 end.permissions += 1;
             }
         }
-        out.end(end).map_err(|error| self.unwritten(&error))?;
+        out.end(end).map_err(|error| self.write_error(&error))?;
         file.finish()?;
         let report = ExportReport {
             file: &self.to,
@@ -149,7 +149,7 @@ impl ExportArgs {
         Ok(Some(Seal::Passphrase(passphrase)))
     }
 
-    fn unwritten(&self, error: &dyn std::error::Error) -> Problem {
+    fn write_error(&self, error: &dyn std::error::Error) -> Problem {
         Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", self.to.display()))
             .hint("check the permissions of the folder and the disk; the incomplete file was removed")
     }

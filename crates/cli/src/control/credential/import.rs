@@ -93,8 +93,8 @@ impl ImportArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         let mut import = Import { client, dry_run: self.dry_run, report: Report::default() };
         match (&self.file, &self.from) {
-            (Some(file), _) => self.of_file(file, &mut import).await?,
-            (None, Some(url)) => self.of_store(url, &mut import).await?,
+            (Some(file), _) => self.import_from_file(file, &mut import).await?,
+            (None, Some(url)) => self.import_from_store(url, &mut import).await?,
             (None, None) => return Err(Problem::usage("nothing to import").hint("give a file, or --from")),
         }
         let report = import.report;
@@ -107,7 +107,7 @@ impl ImportArgs {
         }
     }
 
-    async fn of_store(&self, url: &str, import: &mut Import<'_>) -> Outcome<()> {
+    async fn import_from_store(&self, url: &str, import: &mut Import<'_>) -> Outcome<()> {
         let (Some(name), Some(file)) = (&self.client_name, &self.client_secret_file) else {
             return Err(
                 Problem::usage("no client to log in as").hint("give --client-name and --client-secret-file")
@@ -141,7 +141,7 @@ impl ImportArgs {
         Ok(())
     }
 
-    async fn of_file(&self, path: &Path, import: &mut Import<'_>) -> Outcome<()> {
+    async fn import_from_file(&self, path: &Path, import: &mut Import<'_>) -> Outcome<()> {
         let wrong = |what: String| {
             Problem::usage(format_args!("{}: {what}; nothing was written", path.display()))
                 .hint("give the unchanged exported file, with the --passphrase-file or --identity-file of its encryption")
@@ -167,7 +167,7 @@ impl ImportArgs {
         }
         let opening = self.opening()?;
         // Read twice: nothing is written before the whole file is verified.
-        let end = Lines::open(path, &opening)?.proven().map_err(wrong)?;
+        let end = Lines::open(path, &opening)?.verify().map_err(wrong)?;
         let mut progress = Progress::new("imported", usize::try_from(end.credentials).unwrap_or(usize::MAX));
         let mut lines = Lines::open(path, &opening)?;
         let (mut page, mut grants) = (Vec::with_capacity(PAGE), Vec::new());
@@ -240,7 +240,7 @@ impl Lines {
     }
 
     /// Reads and verifies the whole file: a head, lines, and an end with the counts of credentials and permissions.
-    fn proven(mut self) -> Result<End, String> {
+    fn verify(mut self) -> Result<End, String> {
         match self.next()? {
             Some(Line::Export(head)) if head.format == FORMAT => {}
             Some(Line::Export(head)) => {
@@ -318,7 +318,7 @@ struct ShownReport<'a> {
 }
 
 /// Result of the import of one credential.
-enum Fate {
+enum ImportOutcome {
     Unchanged,
     /// The credential was written. The fields say whether it was new, how many versions were written, and whether the store refused
     /// the name of its authority.
@@ -351,30 +351,30 @@ impl Import<'_> {
             return Ok(());
         }
         let request = lookup(records.iter().map(|record| record.name.as_str()));
-        let there: LookupView<CredentialView<SecretJson>> =
+        let existing: LookupView<CredentialView<SecretJson>> =
             self.client.exchange(Method::POST, LOOKUP, &request).await?;
         let (first, rest): (Vec<_>, Vec<_>) =
-            records.into_iter().zip(there.results).partition(|(record, _)| record.authority);
+            records.into_iter().zip(existing.results).partition(|(record, _)| record.authority);
         let (client, dry_run) = (self.client, self.dry_run);
-        for (record, there) in first {
-            let fate = put_missing_versions(client, dry_run, &record, there).await;
-            self.count(record, fate);
+        for (record, existing) in first {
+            let outcome = put_missing_versions(client, dry_run, &record, existing).await;
+            self.count(record, outcome);
         }
-        let writing = rest.into_iter().map(|(record, there)| async move {
-            let fate = put_missing_versions(client, dry_run, &record, there).await;
-            (record, fate)
+        let writing = rest.into_iter().map(|(record, existing)| async move {
+            let outcome = put_missing_versions(client, dry_run, &record, existing).await;
+            (record, outcome)
         });
         let mut done = stream::iter(writing).buffer_unordered(IN_FLIGHT);
-        while let Some((record, fate)) = done.next().await {
-            self.count(record, fate);
+        while let Some((record, outcome)) = done.next().await {
+            self.count(record, outcome);
         }
         Ok(())
     }
 
-    fn count(&mut self, record: Record, fate: Outcome<Fate>) {
-        match fate {
-            Ok(Fate::Unchanged) => self.report.unchanged += 1,
-            Ok(Fate::Written { new, versions, unrelated }) => {
+    fn count(&mut self, record: Record, outcome: Outcome<ImportOutcome>) {
+        match outcome {
+            Ok(ImportOutcome::Unchanged) => self.report.unchanged += 1,
+            Ok(ImportOutcome::Written { new, versions, unrelated }) => {
                 self.report.created += u64::from(new);
                 self.report.updated += u64::from(!new);
                 self.report.versions += versions;
@@ -412,45 +412,45 @@ async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
     client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop)
 }
 
-/// Writes the missing versions of a credential. `there` is the result of looking up the credential in the store; `None` if it does
+/// Writes the missing versions of a credential. `existing` is the result of looking up the credential in the store; `None` if it does
 /// not exist.
 async fn put_missing_versions(
     client: &Client,
     dry_run: bool,
     record: &Record,
-    there: Option<LookupOutcome<CredentialView<SecretJson>>>,
-) -> Outcome<Fate> {
-    let there = match there {
+    existing: Option<LookupOutcome<CredentialView<SecretJson>>>,
+) -> Outcome<ImportOutcome> {
+    let existing = match existing {
         Some(LookupOutcome::Failed { error }) => return Err(Problem::new(Exit::Refused, error)),
         Some(LookupOutcome::Found(credential)) => Some(credential),
         None => None,
     };
-    let is_new = there.is_none();
-    let kept = match (there, record.versions.len()) {
+    let is_new = existing.is_none();
+    let stored = match (existing, record.versions.len()) {
         (None, _) => Vec::new(),
         (Some(current), 1) => vec![StoredVersion::of(record, current)],
         (Some(_), _) => versions(client, record).await?,
     };
-    let known = known(&record.versions, &kept);
-    let (old, new) = record.versions.split_at(known);
+    let stored_count = stored_count(&record.versions, &stored);
+    let (old, new) = record.versions.split_at(stored_count);
     // Marking a version as transitional is a separate request. If an earlier import failed before this request, mark the version
     // now.
     let mut unmarked = None;
-    for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
+    for (version, stored) in old.iter().zip(&stored[stored.len() - stored_count..]) {
         if version.transitional {
-            unmarked = Some(kept.id).filter(|_| !kept.version.transitional);
+            unmarked = Some(stored.id).filter(|_| !stored.version.transitional);
         }
     }
     if new.is_empty() && unmarked.is_none() {
-        return Ok(Fate::Unchanged);
+        return Ok(ImportOutcome::Unchanged);
     }
-    let mut fate = Fate::Written { new: is_new, versions: new.len() as u64, unrelated: false };
+    let mut outcome = ImportOutcome::Written { new: is_new, versions: new.len() as u64, unrelated: false };
     if dry_run {
-        return Ok(fate);
+        return Ok(outcome);
     }
     for version in new {
         let (id, related) = set(client, record, version).await?;
-        if let Fate::Written { unrelated, .. } = &mut fate {
+        if let ImportOutcome::Written { unrelated, .. } = &mut outcome {
             *unrelated = !related;
         }
         if version.transitional {
@@ -458,9 +458,9 @@ async fn put_missing_versions(
         }
     }
     if let Some(id) = unmarked {
-        mark(client, record, id).await?;
+        mark_transitional(client, record, id).await?;
     }
-    Ok(fate)
+    Ok(outcome)
 }
 
 /// An existing version, and its id.
@@ -476,12 +476,12 @@ impl StoredVersion {
 }
 
 /// Returns how many of the new versions, beginning with the oldest, match the newest stored versions.
-fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
+fn stored_count(new: &[RecordVersion], stored: &[StoredVersion]) -> usize {
     let fits = |count: &usize| {
-        let tail = &kept[kept.len() - count..];
-        tail.iter().zip(&new[..*count]).all(|(kept, new)| kept.version.same(new))
+        let tail = &stored[stored.len() - count..];
+        tail.iter().zip(&new[..*count]).all(|(stored, new)| stored.version.has_same_content(new))
     };
-    (0..=new.len().min(kept.len())).rev().find(fits).unwrap_or(0)
+    (0..=new.len().min(stored.len())).rev().find(fits).unwrap_or(0)
 }
 
 async fn versions(client: &Client, record: &Record) -> Outcome<Vec<StoredVersion>> {
@@ -520,7 +520,7 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
 }
 
 /// Marks a version as transitional.
-async fn mark(client: &Client, record: &Record, version: Uuid) -> Outcome<()> {
+async fn mark_transitional(client: &Client, record: &Record, version: Uuid) -> Outcome<()> {
     let query = CertificatesQuery { name: Some(record.name.clone()), ..CertificatesQuery::default() };
     let Certificates { certificates } = client.fetch(CERTIFICATES, &query).await?;
     let Some(CertificateHistory { id, .. }) = certificates.first() else {

@@ -100,7 +100,7 @@ impl RecordVersion {
 
     /// Returns whether both versions have the same stored content. For the authority of a certificate, only the signing certificate
     /// is compared. For the expiry, only its presence is compared, because it is transferred as remaining seconds.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
         self.value == other.value
             && self.metadata == other.metadata
             && self.expires_at.is_some() == other.expires_at.is_some()
@@ -179,8 +179,8 @@ pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
         Err(_) => {
             let file: CredHubFile<Value> = serde_saphyr::from_str(text).map_err(|error| {
                 // Report only the first line, which has the position. The rest shows the text, which contains secrets.
-                let said = error.to_string();
-                format!("not YAML with credentials: {}", said.lines().next().unwrap_or_default())
+                let message = error.to_string();
+                format!("not YAML with credentials: {}", message.lines().next().unwrap_or_default())
             })?;
             let fields = |fields: HashMap<String, Value>| {
                 fields.into_iter().map(|(name, value)| (name, value.into())).collect()
@@ -189,7 +189,7 @@ pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
         }
     };
     let mut records = all.into_iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
-    relate(&mut records);
+    link_signers(&mut records);
     Ok(records)
 }
 
@@ -215,7 +215,7 @@ fn record_of(fields: HashMap<String, SecretJson>) -> Result<Record, String> {
 }
 
 /// Determines the signer of each certificate, and orders authorities before the certificates that they signed.
-fn relate(records: &mut Vec<Record>) {
+fn link_signers(records: &mut Vec<Record>) {
     let parsed: Vec<Option<Certificate>> =
         records.iter().map(|record| certificate_of(&record.versions.last()?.value)).collect();
     let signs = |at: usize| {
@@ -243,8 +243,8 @@ fn relate(records: &mut Vec<Record>) {
     };
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|at| (!signs(*at), depth(*at), *at));
-    let mut taken: Vec<Option<Record>> = std::mem::take(records).into_iter().map(Some).collect();
-    records.extend(order.into_iter().filter_map(|at| taken[at].take()));
+    let mut remaining: Vec<Option<Record>> = std::mem::take(records).into_iter().map(Some).collect();
+    records.extend(order.into_iter().filter_map(|at| remaining[at].take()));
 }
 
 /// Formats a credential as in a file of CredHub's client. Every value is JSON, which is valid YAML.
@@ -310,7 +310,7 @@ mod tests {
             };
             let text = format!("credentials:\n{}", plain(&record));
             let read = parse_credhub_export(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-            assert!(read[0].versions[0].same(&version), "{text}");
+            assert!(read[0].versions[0].has_same_content(&version), "{text}");
         }
     }
 

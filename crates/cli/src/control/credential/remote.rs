@@ -29,7 +29,7 @@ pub(super) const IN_FLIGHT: usize = 16;
 pub(super) const PAGE: usize = 200;
 
 /// The error code of an expired token.
-const ENDED: &str = "access_token_expired";
+const TOKEN_EXPIRED: &str = "access_token_expired";
 
 /// The server and the credentials for a login.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Remote {
     async fn with_login<T>(&self, send: impl AsyncFn(&Client) -> Outcome<T>) -> Outcome<T> {
         let client = Arc::clone(&*self.client.lock().await);
         match (send(&client).await, &self.login) {
-            (Err(problem), Some(login)) if problem.message.starts_with(ENDED) => {
+            (Err(problem), Some(login)) if problem.message.starts_with(TOKEN_EXPIRED) => {
                 let mut held = self.client.lock().await;
                 // If several requests see the expiry at the same time, only one logs in.
                 if Arc::ptr_eq(&held, &client) {

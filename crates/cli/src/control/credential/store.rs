@@ -18,16 +18,16 @@ pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
 }
 
 /// First delay between two attempts to reach an unavailable store at startup. Each further delay doubles, up to a maximum.
-const WAIT: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Maximum delay between two attempts.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// Repeats a request until the store is reachable. Returns `None` if this process should stop. Other errors are returned.
 pub(super) async fn wait_for_store<T>(
     stop: &CancellationToken,
     read: impl AsyncFn() -> Outcome<T>,
 ) -> Outcome<Option<T>> {
-    let mut wait = WAIT;
+    let mut wait = RETRY_DELAY;
     loop {
         match read().await {
             Err(problem) if problem.exit == Exit::Server => {
@@ -38,7 +38,7 @@ pub(super) async fn wait_for_store<T>(
         if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return Ok(None);
         }
-        wait = (wait * 2).min(WAIT_MAX);
+        wait = (wait * 2).min(RETRY_DELAY_MAX);
     }
 }
 

@@ -74,11 +74,11 @@ impl TemplateArgs {
         // the whole run: changes of other names do not reset it.
         let mut tick = tokio::time::interval_at(Instant::now() + ttl, ttl);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut owed = changed;
+        let mut run_pending = changed;
         loop {
-            if owed {
+            if run_pending {
                 match self.run_command().await {
-                    Ok(()) => owed = false,
+                    Ok(()) => run_pending = false,
                     Err(problem) => {
                         tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, but --run failed");
                     }
@@ -92,7 +92,7 @@ impl TemplateArgs {
                 },
             }
             match self.write(&template, &client).await {
-                Ok(changed) => owed |= changed,
+                Ok(changed) => run_pending |= changed,
                 // The existing file stays until a new one can be rendered.
                 Err(problem) => {
                     tracing::warn!(error = problem.message, file = %self.to.display(), "the file is unchanged");
@@ -147,10 +147,10 @@ impl TemplateArgs {
 fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
     // For a symbolic link, replace its target.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let there = std::fs::symlink_metadata(&path).ok();
-    let kept = there.as_ref().map(|there| there.permissions().mode() & 0o777);
-    let mode = mode.or(kept).unwrap_or(MODE);
-    if kept == Some(mode) && same(&path, text)? {
+    let existing = std::fs::symlink_metadata(&path).ok();
+    let current_mode = existing.as_ref().map(|existing| existing.permissions().mode() & 0o777);
+    let mode = mode.or(current_mode).unwrap_or(MODE);
+    if current_mode == Some(mode) && same(&path, text)? {
         return Ok(false);
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -163,10 +163,10 @@ fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
     let write = || {
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
         file.write_all(text.as_bytes())?;
-        if let Some(there) = &there {
+        if let Some(existing) = &existing {
             let made = file.metadata()?;
-            if (made.uid(), made.gid()) != (there.uid(), there.gid()) {
-                fchown(&file, Some(there.uid()), Some(there.gid()))?;
+            if (made.uid(), made.gid()) != (existing.uid(), existing.gid()) {
+                fchown(&file, Some(existing.uid()), Some(existing.gid()))?;
             }
         }
         // Set the mode explicitly, so that the umask does not change it.
@@ -188,9 +188,9 @@ fn same(path: &Path, text: &str) -> std::io::Result<bool> {
     if file.metadata()?.len() != text.len() as u64 {
         return Ok(false);
     }
-    let mut there = Zeroizing::new(Vec::with_capacity(text.len() + 1));
-    file.take(text.len() as u64 + 1).read_to_end(&mut there)?;
-    Ok(there.as_slice() == text.as_bytes())
+    let mut existing = Zeroizing::new(Vec::with_capacity(text.len() + 1));
+    file.take(text.len() as u64 + 1).read_to_end(&mut existing)?;
+    Ok(existing.as_slice() == text.as_bytes())
 }
 
 async fn run(command: &str) -> Outcome<()> {

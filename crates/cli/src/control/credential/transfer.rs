@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::remote::Failure;
 
 /// Interval of progress lines on a terminal.
-const EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of failures that are named. Further ones are counted.
-const NAMED: usize = 1_000;
+const NAMED_FAILURES_MAX: usize = 1_000;
 
 /// Progress lines on standard error, only on a terminal.
 pub(super) struct Progress {
@@ -25,7 +25,7 @@ impl Progress {
     }
 
     pub(super) fn at(&mut self, done: u64) {
-        if self.shown.is_some_and(|shown| shown.elapsed() >= EVERY) {
+        if self.shown.is_some_and(|shown| shown.elapsed() >= PROGRESS_INTERVAL) {
             eprintln!("{} {done} of {}", self.what, self.all);
             self.shown = Some(Instant::now());
         }
@@ -42,10 +42,10 @@ pub(super) enum FailureLine<'a> {
     Others { more: usize },
 }
 
-/// Converts failures to lines of a report: up to [`NAMED`] failures with their names, then the number of the others.
+/// Converts failures to lines of a report: up to [`NAMED_FAILURES_MAX`] failures with their names, then the number of the others.
 pub(super) fn failures(all: &[Failure]) -> Vec<FailureLine<'_>> {
-    let named = all.iter().take(NAMED);
+    let named = all.iter().take(NAMED_FAILURES_MAX);
     let named = named.map(|one| FailureLine::Named { name: &one.name, error: &one.why });
-    let more = all.len().saturating_sub(NAMED);
+    let more = all.len().saturating_sub(NAMED_FAILURES_MAX);
     named.chain((more > 0).then_some(FailureLine::Others { more })).collect()
 }

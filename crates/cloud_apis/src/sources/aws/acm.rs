@@ -20,7 +20,7 @@ use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceErr
 /// Certificates on one page: the maximum of ACM.
 const PAGE: i32 = 1_000;
 /// Maximum certificates processed concurrently in one region. The pool limits how many of them are requested concurrently.
-const IN_HAND_MAX: usize = 64;
+const CERTIFICATES_AT_ONCE: usize = 64;
 
 /// Lists one region. Reports errors to the sink.
 pub(super) async fn list(region: &RegionalAccess, sink: &Sink, uses: UsageLookup<'_>, deadline: Deadline) {
@@ -59,7 +59,7 @@ async fn pages(
             .iter()
             .map(|summary| one(region, &client, sink, summary, uses.clone(), &tagging, deadline))
             .collect();
-        let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+        let mut reading = stream::iter(certificates).buffer_unordered(CERTIFICATES_AT_ONCE);
         while let Some(certificate) = reading.next().await {
             if let Some(certificate) = certificate? {
                 sink.seen(part, certificate).await?;

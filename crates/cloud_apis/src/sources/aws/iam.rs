@@ -18,7 +18,7 @@ use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceErr
 /// Certificates on one page: the maximum of IAM. The default quota of an account is 20 certificates.
 const PAGE: i32 = 1_000;
 /// Maximum certificates of an account that are processed concurrently.
-const IN_HAND_MAX: usize = 16;
+const CERTIFICATES_AT_ONCE: usize = 16;
 /// Tags on one page; a certificate has 50 at most.
 const TAGS_PAGE: i32 = 100;
 const PART: &str = "iam";
@@ -51,7 +51,7 @@ async fn pages(
             .iter()
             .map(|metadata| one(global, &client, sink, metadata, uses.clone(), &tagging, deadline))
             .collect();
-        let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+        let mut reading = stream::iter(certificates).buffer_unordered(CERTIFICATES_AT_ONCE);
         while let Some(certificate) = reading.next().await {
             sink.seen(PART, certificate?).await?;
         }
@@ -88,7 +88,7 @@ async fn one(
     let usage = uses.await;
     let mut used_by = usage.of(metadata.arn()).to_vec();
     used_by.extend_from_slice(usage.of(metadata.server_certificate_id()));
-    if usage.partly {
+    if usage.incomplete {
         // A service that could not be listed may still use the certificate: keep the uses of the last listing.
         used_by.extend(sink.known(&place).into_iter().flat_map(|known| known.used_by.clone()));
     }

@@ -20,7 +20,7 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use outbound::Deadline;
 
 use self::session::{GLOBAL_REGION, RegionalAccess, Session};
-use self::uses::{known_once, merged};
+use self::uses::{merged, shared_lookup};
 use crate::auth::http::HttpClient;
 
 pub use clouds::AwsAccount;
@@ -92,15 +92,15 @@ impl AwsSource {
         let names = self.regions(deadline).await?;
         let regions: Vec<RegionalAccess> = names.iter().map(|name| self.session.region(name)).collect();
         let global = self.session.region(GLOBAL_REGION);
-        let distributions = known_once(usage::distributions_usage(&global, sink, deadline));
+        let distributions = shared_lookup(usage::distributions_usage(&global, sink, deadline));
         let uses: Vec<_> =
-            regions.iter().map(|region| known_once(usage::region_usage(region, sink, deadline))).collect();
+            regions.iter().map(|region| shared_lookup(usage::region_usage(region, sink, deadline))).collect();
         let acm = join_all(regions.iter().zip(&uses).map(|(region, uses)| {
             let far = (region.name == GLOBAL_REGION).then(|| distributions.clone());
-            let uses = known_once(merged(vec![uses.clone()], far));
+            let uses = shared_lookup(merged(vec![uses.clone()], far));
             acm::list(region, sink, uses, deadline)
         }));
-        let everywhere = known_once(merged(uses.clone(), Some(distributions.clone())));
+        let everywhere = shared_lookup(merged(uses.clone(), Some(distributions.clone())));
         let iam = iam::list(&global, sink, everywhere, deadline);
         futures_util::join!(acm, iam);
         Ok(())

@@ -131,7 +131,7 @@ impl RegionalAccess {
                 let mut found = ApiError::of_status(raw.status().as_u16(), code, message, retry_after);
                 if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
                     self.credentials.forget();
-                    found.verdict = Verdict::MayHeal;
+                    found.verdict = Verdict::Transient;
                 }
                 found
             }

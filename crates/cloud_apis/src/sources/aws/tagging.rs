@@ -12,22 +12,22 @@ use clouds::{CloudResource, Sink, SourceError, Tags};
 /// this listing requests no further tags.
 pub(super) struct TagReader {
     part: String,
-    over: AtomicBool,
+    tags_unavailable: AtomicBool,
 }
 
 impl TagReader {
     pub(super) fn new(part: String) -> Self {
-        Self { part, over: AtomicBool::new(false) }
+        Self { part, tags_unavailable: AtomicBool::new(false) }
     }
 
-    /// Returns the tags of a certificate, calling `ask` if they are not known. Returns `None` and adds a remark if they cannot be
+    /// Returns the tags of a certificate, calling `fetch` if they are not known. Returns `None` and adds a remark if they cannot be
     /// read; the next listing tries again.
     pub(super) async fn of<K, V, F>(
         &self,
         sink: &Sink,
         place: &CloudResource,
         marker: &str,
-        ask: impl FnOnce() -> F,
+        fetch: impl FnOnce() -> F,
     ) -> Option<Tags>
     where
         K: Into<String>,
@@ -37,16 +37,16 @@ impl TagReader {
         if let Some(known) = sink.known_tags(place, marker) {
             return Some(known);
         }
-        if self.over.load(Relaxed) {
+        if self.tags_unavailable.load(Relaxed) {
             return None;
         }
-        match ask().await {
+        match fetch().await {
             Ok(tags) => Some(bounded(tags)),
             Err(error) => {
                 // An error about one certificate, such as one deleted since it was listed, does not affect the others.
                 let of_one =
                     matches!(&error, SourceError::Failed { answer, .. } if answer.verdict == Verdict::Final);
-                self.over.fetch_or(!of_one, Relaxed);
+                self.tags_unavailable.fetch_or(!of_one, Relaxed);
                 sink.remark(self.part.clone(), error);
                 None
             }

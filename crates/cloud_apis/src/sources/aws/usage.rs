@@ -19,7 +19,7 @@ const DISTRIBUTIONS_PAGE: i32 = 100;
 pub(super) struct Usage {
     by_certificate: HashMap<String, Vec<Use>>,
     /// Whether a service could not be listed, so that its uses are unknown.
-    pub(super) partly: bool,
+    pub(super) incomplete: bool,
 }
 
 impl Usage {
@@ -31,7 +31,7 @@ impl Usage {
         for (certificate, uses) in &more.by_certificate {
             self.by_certificate.entry(certificate.clone()).or_default().extend(uses.iter().cloned());
         }
-        self.partly |= more.partly;
+        self.incomplete |= more.incomplete;
     }
 
     fn note(&mut self, certificate: Option<&str>, by: &str, hosts: impl IntoIterator<Item = String>) {
@@ -50,7 +50,7 @@ pub(super) async fn region_usage(region: &RegionalAccess, sink: &Sink, deadline:
         match found {
             Ok(found) => usage.add(&found),
             Err(error) => {
-                usage.partly = true;
+                usage.incomplete = true;
                 sink.failed(format!("{}/{part}", region.name), error);
             }
         }
@@ -174,7 +174,7 @@ pub(super) async fn distributions_usage(global: &RegionalAccess, sink: &Sink, de
         Ok(usage) => usage,
         Err(error) => {
             sink.failed("cloudfront", error);
-            Usage { partly: true, ..Usage::default() }
+            Usage { incomplete: true, ..Usage::default() }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::usage::Usage;
 /// A lookup of uses that several tasks share. The first task that awaits the lookup performs it.
 pub(super) type UsageLookup<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
 
-pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> UsageLookup<'a> {
+pub(super) fn shared_lookup<'a>(found: impl Future<Output = Usage> + Send + 'a) -> UsageLookup<'a> {
     found.map(Arc::new).boxed().shared()
 }
 

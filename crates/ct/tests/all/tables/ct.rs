@@ -3,8 +3,8 @@
 use ct::tables::{
     CtDomainInsertion, CtDomainSettings, CtFilter, CtLogStep, CtSearchRow, CtVerdict, NewCtIssuance,
     alarm_ct_log, ct_expected, ct_known, delete_ct_domain, delete_ct_log, fail_ct_log, insert_ct_domain,
-    judge_ct_issuances, leave_ct_search, record_ct_issuances, seed_ct_searches, step_ct_log,
-    update_ct_domain, want_ct_searches,
+    judge_ct_issuances, make_ct_searches_due, record_ct_issuances, seed_ct_searches, step_ct_log,
+    store_ct_search, update_ct_domain,
 };
 use futures_util::FutureExt;
 use store::{Store, insert_known_certificates};
@@ -75,7 +75,7 @@ async fn leave(store: &Store, holder: Uuid, left: CtSearchRow) -> bool {
     store
         .write("leave", move |tx| {
             let left = left.clone();
-            async move { leave_ct_search(tx, holder, &left).await }.boxed()
+            async move { store_ct_search(tx, holder, &left).await }.boxed()
         })
         .await
         .unwrap()
@@ -86,7 +86,7 @@ pub(crate) async fn watched_domains_are_added_listed_and_updated(world: World) {
     for name in ["b.example", "a.example", "c.example"] {
         assert_eq!(watch(store, name, &["crt.sh"]).await, CtDomainInsertion::Made);
     }
-    assert_eq!(watch(store, "a.example", &[]).await, CtDomainInsertion::There);
+    assert_eq!(watch(store, "a.example", &[]).await, CtDomainInsertion::Exists);
     let rows = walk!(2, |after, size| ct::tables::Ct::of(store).domains(after, size));
     let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["a.example", "b.example", "c.example"]);
@@ -163,19 +163,20 @@ pub(crate) async fn due_search_is_claimed_by_one_node(world: World) {
     };
     assert!(leave(store, one, failed).await);
     let services = ct::tables::Ct::of(store).services().await.unwrap();
-    let told: Vec<_> = services
+    let listed: Vec<_> = services
         .iter()
         .map(|row| (row.service.as_str(), row.domains, row.failing, row.failing_since_us))
         .collect();
-    assert_eq!(told, [("certspotter", 4, 0, None), ("crt.sh", 3, 1, Some(NOW + 7))]);
+    assert_eq!(listed, [("certspotter", 4, 0, None), ("crt.sh", 3, 1, Some(NOW + 7))]);
     // First a domain that is wanted now, then a paused one.
-    let want =
-        |domain: &'static str, at| store.write("want", move |tx| want_ct_searches(tx, domain, at).boxed());
+    let want = |domain: &'static str, at| {
+        store.write("want", move |tx| make_ct_searches_due(tx, domain, at).boxed())
+    };
     assert_eq!(want("a.example", NOW + 200).await.unwrap(), 2);
     let rows = walk!(3, |after, size| ct::tables::Ct::of(store).searches(after, size));
-    let told: Vec<_> = rows.iter().map(|row| (row.domain.as_str(), row.service.as_str())).collect();
-    assert_eq!(told.len(), 7);
-    assert!(told.is_sorted(), "{told:?}");
+    let listed: Vec<_> = rows.iter().map(|row| (row.domain.as_str(), row.service.as_str())).collect();
+    assert_eq!(listed.len(), 7);
+    assert!(listed.is_sorted(), "{listed:?}");
     let paused = CtDomainSettings { enabled: false, ..settings(&[]) };
     store
         .write("pause", move |tx| {
@@ -242,10 +243,10 @@ pub(crate) async fn issuance_from_several_sources_is_stored_once(world: World) {
     assert!(record(store, vec![other]).await.is_empty());
 
     let rows = all(store, CtFilter::default()).await;
-    let told: Vec<_> = rows.iter().map(|row| (row.issuer_serial[0], row.tbs.map(|tbs| tbs[0]))).collect();
-    assert_eq!(told[0], (3, Some(9)), "the newest first");
-    assert_eq!(told[3], (1, Some(1)), "it has learned its hash");
-    assert_eq!(told.len(), 4);
+    let listed: Vec<_> = rows.iter().map(|row| (row.issuer_serial[0], row.tbs.map(|tbs| tbs[0]))).collect();
+    assert_eq!(listed[0], (3, Some(9)), "the newest first");
+    assert_eq!(listed[3], (1, Some(1)), "it has learned its hash");
+    assert_eq!(listed.len(), 4);
     let one = &rows[3];
     assert_eq!((one.id, one.source.as_str(), one.spki_sha256), (first[0], "crt.sh", Some([1; 32])));
     assert_eq!(one.names, ["host-1.a.example", "nul\u{fffd}.example"]);
@@ -276,9 +277,9 @@ pub(crate) async fn verdicts_are_given_once_and_expired_issuances_deleted(world:
     };
     assert!(judgeable(CtVerdict::Pending, NOW).await.is_empty(), "found later");
     let pending = judgeable(CtVerdict::Pending, NOW + 10).await;
-    let told: Vec<_> =
+    let listed: Vec<_> =
         pending.iter().map(|(row, domain)| (row.issuer_serial[0], domain.as_deref())).collect();
-    assert_eq!(told, [(1, Some("a.example")), (2, None)], "one domain is not watched");
+    assert_eq!(listed, [(1, Some("a.example")), (2, None)], "one domain is not watched");
     let verdicts: Vec<_> =
         pending.iter().map(|(row, _)| (row.id, CtVerdict::Unasked, "\"nobody\"".to_owned())).collect();
     let judge = |verdicts: Vec<(Uuid, CtVerdict, String)>| {
@@ -339,12 +340,12 @@ pub(crate) async fn recording_statement_count_is_independent_of_the_number_of_is
 pub(crate) async fn ct_log_position_and_alarm_state_are_stored(world: World) {
     let store = &world.store;
     let log = [5; 32];
-    let step = |from: &'static str, place: &'static str, behind| {
+    let step = |from: &'static str, position: &'static str, behind| {
         let step = CtLogStep {
             log_id: log,
             name: "Example 2026".to_owned(),
             from: from.to_owned(),
-            place: place.to_owned(),
+            position: position.to_owned(),
             behind,
             behind_since_us: None,
             warning: None,
@@ -363,7 +364,7 @@ pub(crate) async fn ct_log_position_and_alarm_state_are_stored(world: World) {
     };
     assert_eq!(ct::tables::Ct::of(store).log(log).await.unwrap(), None);
     fail(NOW).await.unwrap();
-    assert_eq!(ct::tables::Ct::of(store).log(log).await.unwrap().unwrap().place, "", "it was never read");
+    assert_eq!(ct::tables::Ct::of(store).log(log).await.unwrap().unwrap().position, "", "it was never read");
     assert!(step("", "{\"next\":1}", 7).await.unwrap());
     assert!(!step("", "{\"next\":9}", 0).await.unwrap(), "somebody was faster");
     fail(NOW + 3).await.unwrap();
@@ -371,7 +372,7 @@ pub(crate) async fn ct_log_position_and_alarm_state_are_stored(world: World) {
     alarm("\"forked\"", NOW + 5).await.unwrap();
     alarm("\"still forked\"", NOW + 9).await.unwrap();
     let row = ct::tables::Ct::of(store).log(log).await.unwrap().unwrap();
-    assert_eq!((row.place.as_str(), row.behind), ("{\"next\":1}", 7), "the place does not move past it");
+    assert_eq!((row.position.as_str(), row.behind), ("{\"next\":1}", 7), "the place does not move past it");
     assert_eq!((row.alarm.as_deref(), row.alarmed_at_us), (Some("\"still forked\""), Some(NOW + 5)));
     assert_eq!((row.last_error.as_deref(), row.failing_since_us), (Some("no answer"), Some(NOW + 3)));
     assert!(step("{\"next\":1}", "{\"next\":2}", 0).await.unwrap());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use inventory::tables::endpoint_notices::{EndpointNotice, tell};
+use inventory::tables::endpoint_notices::{EndpointNotice, put_notices};
 use inventory::tables::kept_tags::{KEPT_PLACES_MAX, TagsRow, put_kept_tags};
 use inventory::tables::ownership::{
     OWNERSHIP_NAMES_MAX, OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipSettings, delete_ownership_rule,
@@ -128,7 +128,7 @@ pub(crate) async fn certificate_names_and_watch_groups_are_read_in_bulk(world: W
             let times = WatchTimes { planned_at_us: NOW, next_run_at_us: NOW };
             insert_watch(tx, watch, &group, times, NOW).await?;
             let told = EndpointNotice { leaf: 1, issuer: 1, chain: 0, conditions: 0, expiry: false };
-            tell(tx, watch, &[(row, told)]).await
+            put_notices(tx, watch, &[(row, told)]).await
         }
         .boxed()
     });

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use inventory::tables::watch_parts::RunProgress;
 use inventory::tables::watches::{
     WatchEnd, WatchInsertion, WatchOutcome, WatchRow, WatchSettings, WatchTimes, delete_watch, end_watch,
-    insert_watch, set_watch_scan, update_watch, want_watch, watch,
+    insert_watch, set_watch_due, set_watch_scan, update_watch, watch,
 };
 use store::{ScanState, Store, StoreError};
 use uuid::Uuid;
@@ -106,7 +106,7 @@ pub(crate) async fn watch_is_created_updated_and_deleted(world: World) {
     let row = get(store, id).await;
     assert_eq!((row.settings.name.as_str(), row.settings.enabled, row.revision), ("b2", false, 2));
     assert_eq!((row.times, row.created_at_us, row.updated_at_us), (at(NOW + 5), NOW, NOW + 9));
-    let want = store.write("want", move |tx| want_watch(tx, id, NOW).boxed()).await.unwrap();
+    let want = store.write("want", move |tx| set_watch_due(tx, id, NOW).boxed()).await.unwrap();
     assert!(!want, "it is paused");
 
     let delete = || store.write("delete", move |tx| delete_watch(tx, id).boxed());
@@ -130,7 +130,7 @@ pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: Wo
     let run = held.run.clone().unwrap();
     assert_eq!((run.began_at_us, run.scan, run.holder), (NOW + 10, None, Some(holder)));
     assert_eq!(run.until_us, Some(NOW + 10 + LEASE));
-    let want = store.write("want", move |tx| want_watch(tx, id, NOW).boxed()).await.unwrap();
+    let want = store.write("want", move |tx| set_watch_due(tx, id, NOW).boxed()).await.unwrap();
     assert!(!want, "a run is under way");
 
     let scan = Uuid::now_v7();
@@ -147,7 +147,7 @@ pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: Wo
     assert_eq!((last.scan, last.began_at_us, last.ended_at_us), (Some(scan), NOW + 10, NOW + 20));
     assert_eq!((last.outcome, last.counts.as_deref()), (WatchOutcome::Finished, Some(r#"{"endpoints":1}"#)));
     assert!(claim(store, one, NOW + HOUR).await.is_empty(), "the next run is later");
-    assert!(store.write("want", move |tx| want_watch(tx, id, NOW + 40).boxed()).await.unwrap());
+    assert!(store.write("want", move |tx| set_watch_due(tx, id, NOW + 40).boxed()).await.unwrap());
     assert_eq!(claim(store, one, NOW + 40).await.len(), 1);
 }
 
@@ -214,8 +214,8 @@ pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(
     let (one, two, scan) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7());
     let run = claim(store, one, NOW).await.remove(0);
     assert!(inventory::tables::WatchParts::of(store).results(scan).await.unwrap().is_empty());
-    inventory::tables::WatchParts::of(store).cut(id, scan, 5).await.unwrap();
-    inventory::tables::WatchParts::of(store).cut(id, scan, 9).await.unwrap();
+    inventory::tables::WatchParts::of(store).split_run(id, scan, 5).await.unwrap();
+    inventory::tables::WatchParts::of(store).split_run(id, scan, 9).await.unwrap();
     assert_eq!(
         inventory::tables::WatchParts::of(store).results(scan).await.unwrap(),
         vec![None; 5],
@@ -281,7 +281,7 @@ pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(
         inventory::tables::WatchParts::of(store).results(scan).await.unwrap().is_empty(),
         "gone with the run"
     );
-    inventory::tables::WatchParts::of(store).cut(id, scan, 64).await.unwrap();
+    inventory::tables::WatchParts::of(store).split_run(id, scan, 64).await.unwrap();
     assert!(store.write("delete", move |tx| delete_watch(tx, id).boxed()).await.unwrap());
     assert!(
         inventory::tables::WatchParts::of(store).results(scan).await.unwrap().is_empty(),

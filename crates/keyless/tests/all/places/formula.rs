@@ -1,6 +1,6 @@
 //! Formulas: evaluation, formatting, parse errors.
 
-use keyless::places::{ATOMS_MAX, Attributes, DEPTH_MAX, Formula, FormulaError, TEXT_MAX, Trouble};
+use keyless::places::{ATOMS_MAX, Attributes, DEPTH_MAX, Formula, FormulaError, FormulaErrorKind, TEXT_MAX};
 use proptest::prelude::*;
 
 fn formula(text: &str) -> Formula {
@@ -103,20 +103,20 @@ fn parse_errors_report_the_column() {
 #[test]
 fn formula_length_depth_and_size_are_limited() {
     let nested = |depth: usize| format!("{}a: 1{}", "(".repeat(depth), ")".repeat(depth));
-    let too_deep = FormulaError { column: DEPTH_MAX + 1, trouble: Trouble::TooDeep };
+    let too_deep = FormulaError { column: DEPTH_MAX + 1, trouble: FormulaErrorKind::TooDeep };
     assert_eq!(formula(&nested(DEPTH_MAX)), formula("a: 1"));
     assert_eq!(Formula::parse(&nested(DEPTH_MAX + 1)), Err(too_deep));
     let nots = |count: usize| format!("{}a: 1", "not ".repeat(count));
     assert_eq!(formula(&nots(DEPTH_MAX)).canonical(), formula("a: 1"));
-    assert_eq!(Formula::parse(&nots(DEPTH_MAX + 1)).unwrap_err().trouble, Trouble::TooDeep);
+    assert_eq!(Formula::parse(&nots(DEPTH_MAX + 1)).unwrap_err().trouble, FormulaErrorKind::TooDeep);
 
     let many = |count: usize| vec!["a: 1"; count].join(" or ");
     assert_eq!(formula(&many(ATOMS_MAX)).canonical(), formula("a: 1"));
-    assert_eq!(Formula::parse(&many(ATOMS_MAX + 1)).unwrap_err().trouble, Trouble::TooMany);
+    assert_eq!(Formula::parse(&many(ATOMS_MAX + 1)).unwrap_err().trouble, FormulaErrorKind::TooMany);
 
     let long = |octets: usize| format!("a: 1{}", " ".repeat(octets - 4));
     assert_eq!(formula(&long(TEXT_MAX)), formula("a: 1"));
-    assert_eq!(Formula::parse(&long(TEXT_MAX + 1)).unwrap_err().trouble, Trouble::TooLong);
+    assert_eq!(Formula::parse(&long(TEXT_MAX + 1)).unwrap_err().trouble, FormulaErrorKind::TooLong);
     // The input is short, but its normal form would be too long: 50 conditions of 80 characters, each with a `not`.
     let wide: Vec<_> = (0..50).map(|at| format!("a:{at:0>64}")).collect();
     let wide = format!("not({})", wide.join(" or "));
@@ -125,7 +125,7 @@ fn formula_length_depth_and_size_are_limited() {
     let wider: Vec<_> = (0..55).map(|at| format!("a:{at:0>64}")).collect();
     let wider = format!("not({})", wider.join(" or "));
     assert!(wider.len() < TEXT_MAX, "{}", wider.len());
-    assert_eq!(Formula::parse(&wider).unwrap_err().trouble, Trouble::TooLong);
+    assert_eq!(Formula::parse(&wider).unwrap_err().trouble, FormulaErrorKind::TooLong);
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn seal_context(key: &PrivateKey) -> SealContext {
 
 #[test]
 fn sealed_key_is_opened_by_the_node_holding_the_policy_key() {
-    let node = NodeKey::from_octets(&*NodeKey::generate().unwrap().to_bytes()).unwrap();
+    let node = NodeKey::from_bytes(&*NodeKey::generate().unwrap().to_bytes()).unwrap();
     let policy = PolicyKey::generate().unwrap();
     let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
     assert_eq!(wrap.len(), WRAP);
@@ -115,7 +115,7 @@ fn key_is_resealed_to_the_next_generation() {
 #[test]
 fn wrapped_seed_does_not_open_as_a_sealed_key() {
     let seed = PolicyKey::generate().unwrap().seed();
-    let (node, policy) = (NodeKey::from_octets(&*seed).unwrap(), PolicyKey::from_seed(&*seed).unwrap());
+    let (node, policy) = (NodeKey::from_bytes(&*seed).unwrap(), PolicyKey::from_seed(&*seed).unwrap());
     assert_eq!(node.public(), policy.public());
     let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
     let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };
@@ -162,7 +162,7 @@ fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha25
 #[test]
 fn debug_output_hides_secrets() {
     let seed = [0xab; SEED];
-    let (node, policy) = (NodeKey::from_octets(&seed).unwrap(), PolicyKey::from_seed(&seed).unwrap());
+    let (node, policy) = (NodeKey::from_bytes(&seed).unwrap(), PolicyKey::from_seed(&seed).unwrap());
     assert_eq!(format!("{node:?} {policy:?}"), "NodeKey(…) PolicyKey(…)");
     let shown = format!("{:?}", node.public());
     assert!(shown.starts_with("KemPublic(") && shown.len() < 32, "{shown}");
@@ -172,7 +172,7 @@ fn debug_output_hides_secrets() {
 fn seeds_and_public_keys_are_validated() {
     for length in [0, 31, 33] {
         let octets = vec![7; length];
-        assert_eq!(NodeKey::from_octets(&octets).unwrap_err(), SealedError::NotSeed(length));
+        assert_eq!(NodeKey::from_bytes(&octets).unwrap_err(), SealedError::NotSeed(length));
         assert_eq!(PolicyKey::from_seed(&octets).unwrap_err(), SealedError::NotSeed(length));
     }
     let node = NodeKey::generate().unwrap();
@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_rejected(octets in proptest::collection::vec(any::<u8>(), 0..1_400)) {
         let policy = PolicyKey::from_seed(&[1; SEED]).unwrap();
-        let node = NodeKey::from_octets(&[1; SEED]).unwrap();
+        let node = NodeKey::from_bytes(&[1; SEED]).unwrap();
         let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };
         let first = [&[1][..], &octets].concat();
         for octets in [octets, first] {

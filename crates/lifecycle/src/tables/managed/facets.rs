@@ -2,8 +2,8 @@
 //! field, so that other values of the field are counted too.
 
 use super::groups::{
-    COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, apart, groups_from_counters, of_part,
-    state_name,
+    COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, groups_from_counters, name_part_condition,
+    split_name_part, state_name,
 };
 use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
@@ -46,7 +46,7 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     let (mut parameters, mut tables, mut counts, mut parts) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (walk, filter) in walks.iter().enumerate() {
-        let (rest, part) = apart(filter);
+        let (rest, part) = split_name_part(filter);
         let mut conditions = Conditions::with_mark_and_parameters(&rest, "", std::mem::take(&mut parameters));
         conditions.exclude_archived(filter);
         let limit = conditions.bind((COUNTED_MAX + 1).into());
@@ -67,7 +67,7 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
             "SELECT CAST({} AS BIGINT), CAST(NULL AS TEXT), count(*) FROM m{walk}",
             -1 - walk as i64
         ));
-        parts.push(of_part(part, &mut conditions));
+        parts.push(name_part_condition(part, &mut conditions));
         parameters = conditions.parameters;
     }
     parameters.push((GROUPS_MAX + 1).into());

@@ -180,12 +180,12 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
 
 /// Separates the condition on a part of a name from the rest of the filter. The caller must apply this condition to a bounded
 /// number of rows, because no index finds parts of names in the order of the table.
-pub(super) fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
+pub(super) fn split_name_part(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }
 
 /// Returns the condition on a part of a name, for the rows of a subquery.
-pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
+pub(super) fn name_part_condition(part: Option<&str>, conditions: &mut Conditions) -> String {
     part.map_or_else(String::new, |part| {
         let mark = conditions.bind(contains(part).into());
         format!("WHERE lower(name) LIKE {mark} ESCAPE '\\' OR lower(names) LIKE {mark} ESCAPE '\\'")
@@ -195,11 +195,11 @@ pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String
 /// Returns a statement that reads up to [`COUNTED_MAX`] certificates that match the other conditions. The statement counts the
 /// certificates read, and the certificates whose name contains the part.
 fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
-    let (rest, part) = apart(filter);
+    let (rest, part) = split_name_part(filter);
     let mut conditions = Conditions::of(&rest);
     let limit = conditions.bind((COUNTED_MAX + 1).into());
     let clause = conditions.clause();
-    let part = of_part(part, &mut conditions).replacen("WHERE", "CASE WHEN", 1);
+    let part = name_part_condition(part, &mut conditions).replacen("WHERE", "CASE WHEN", 1);
     let text = format!(
         "-- managed_count_part\nSELECT count(*), CAST(COALESCE(sum({part} THEN 1 ELSE 0 END), 0) AS BIGINT) \
          FROM (SELECT name, names FROM managed_certificates {clause}LIMIT {limit}) x"
@@ -209,13 +209,13 @@ fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
 
 /// Returns a statement that counts the groups of the first [`COUNTED_MAX`] matching certificates.
 fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
-    let (rest, part) = apart(filter);
+    let (rest, part) = split_name_part(filter);
     let mut conditions = Conditions::of(&rest);
     conditions.exclude_archived(filter);
     let rows = conditions.bind((COUNTED_MAX + 1).into());
     let groups = conditions.bind((GROUPS_MAX + 1).into());
     let clause = conditions.clause();
-    let part = of_part(part, &mut conditions);
+    let part = name_part_condition(part, &mut conditions);
     let order = if by == GroupBy::ExpiryDay { "length(g), g" } else { "n DESC, g" };
     let text = format!(
         "-- managed_grouped\nSELECT g, n FROM (SELECT g, count(*) AS n FROM (SELECT {} AS g{} FROM managed_certificates \
@@ -305,8 +305,8 @@ impl Managed<'_> {
         let Some(mut row) = self.0.rows(Cost::Walk, &text, parameters).await?.into_iter().next() else {
             return Ok(ManagedCount { value: 0, exact: true });
         };
-        let (looked, value) = (row.int()?, row.number()?);
-        Ok(ManagedCount { value, exact: looked <= COUNTED_MAX })
+        let (rows_read, value) = (row.int()?, row.number()?);
+        Ok(ManagedCount { value, exact: rows_read <= COUNTED_MAX })
     }
 
     async fn counted_states(self) -> Result<Vec<(ManagedState, u64)>, StoreError> {

@@ -374,9 +374,9 @@ impl Managed<'_> {
         limit: usize,
     ) -> Result<Page<ManagedView>, StoreError> {
         let key = after.map(|cursor| cursor.key(sort.listing(), &sort.shape())).transpose()?;
-        let (limit, asked) = limit_of(limit);
+        let (limit, fetch_limit) = limit_of(limit);
         let mark = if self.is_order_scan_cheaper(filter, sort.by).await? { "+" } else { "" };
-        let (text, parameters) = statement(filter, sort, key, asked, mark);
+        let (text, parameters) = statement(filter, sort, key, fetch_limit, mark);
         let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, sort.listing(), |row| {
             let found = view(row)?;

@@ -98,7 +98,7 @@ impl ManagedRow {
     #[must_use]
     pub fn life_us(&self) -> i64 {
         match self.not_after_us {
-            NEVER_ISSUED_US => store::patience::LIFE_UNKNOWN_US,
+            NEVER_ISSUED_US => store::time_limits::LIFE_UNKNOWN_US,
             not_after_us => not_after_us.saturating_sub(self.not_before_us).max(0),
         }
     }
@@ -116,7 +116,7 @@ impl ManagedRow {
     /// renewal does not end the wait.
     pub fn set_undeployed(&mut self, now_us: i64) {
         self.undeployed_since_us.get_or_insert(now_us);
-        let late_at_us = now_us + store::patience::late_deployment_us(self.left_us(now_us));
+        let late_at_us = now_us + store::time_limits::late_deployment_us(self.left_us(now_us));
         self.undeployed_late_at_us =
             Some(self.undeployed_late_at_us.map_or(late_at_us, |at| at.min(late_at_us)));
     }

@@ -276,8 +276,8 @@ impl Managed<'_> {
     ) -> Result<Page<ManagedVersion>, StoreError> {
         let mut parameters = vec![certificate.into()];
         parameters.extend(key_or(after, "managed-versions", &[Value::Int(i64::MAX)])?);
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         page(rows, limit, "managed-versions", |row| {
             let version = version_row(row)?;
@@ -306,8 +306,8 @@ impl Managed<'_> {
     ) -> Result<Page<ServedVersion>, StoreError> {
         let mut parameters = vec![certificate.into()];
         parameters.extend(key_or(after, "managed-served", &[Value::Int(0), Value::Int(0), Value::Int(0)])?);
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, SERVED, parameters).await?;
         page(rows, limit, "managed-served", |mut row| {
             let served = ServedVersion {

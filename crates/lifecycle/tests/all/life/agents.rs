@@ -10,7 +10,7 @@ use lifecycle::approval::ApprovalState;
 use lifecycle::job::JobId;
 use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
-use lifecycle::{CsrError, DataError, ExportError, ExportFormat, MoveError, Selection};
+use lifecycle::{CsrError, DataError, ExportError, ExportFormat, LifecycleActionError, Selection};
 use store::AuditFilter;
 use store::states::DeploymentState;
 use uuid::Uuid;
@@ -328,7 +328,7 @@ pub(super) async fn key_of_a_guarded_certificate_is_sent_to_approved_targets_onl
     let failed = world.life.get(id).await.unwrap();
     assert!(failed.last_error.as_deref().is_some_and(|error| error.contains("approved plan")), "{failed:?}");
     let again = world.life.redeploy(id, "user:ann").await;
-    assert!(matches!(again, Err(MoveError::NotApproved(_))), "{again:?}");
+    assert!(matches!(again, Err(LifecycleActionError::NotApproved(_))), "{again:?}");
     let export = world.life.export(id, &ExportFormat::ChainAndKey, "user:ann").await.map(drop);
     assert!(matches!(export, Err(ExportError::NotApproved(_))), "{export:?}");
     world.life.export(id, &ExportFormat::Chain, "user:ann").await.map(drop).unwrap();

@@ -249,7 +249,7 @@ pub(super) async fn certificate_is_revoked_when_its_plan_changed_during_issuance
     *issuer.mood.lock() = Mood::Crowded(2);
     let life = world.life.clone();
     let tick = tokio::spawn(async move { life.tick().await });
-    testbed::until("the issuer is asked", || issuer.asked.load(Ordering::SeqCst) == 1).await;
+    testbed::until("the issuer is asked", || issuer.requests.load(Ordering::SeqCst) == 1).await;
     world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
     issuer.at_once_max.store(2, Ordering::SeqCst);
     tick.await.unwrap().unwrap();

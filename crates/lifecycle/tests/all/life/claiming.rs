@@ -9,7 +9,7 @@ use lifecycle::claim::{Claim, ClaimSubject};
 use lifecycle::managed::{KeyLocation, Options, TargetRef};
 use lifecycle::state::State;
 use lifecycle::tables::people::Dismissal;
-use lifecycle::{ClaimError, DataError, DismissError, FOUND_LOOKED_MAX, OwnerFilter};
+use lifecycle::{ClaimError, DataError, DismissError, FOUND_READ_MAX, OwnerFilter};
 use store::{EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation};
 use uuid::Uuid;
 use x509::build::{CertificateSpec, Extension, signed, tbs_certificate};
@@ -260,7 +260,7 @@ fn silent(host: &str) -> NewObservation {
 
 /// A page examines a limited number of endpoints. All pages together list every endpoint once, in order.
 pub(super) async fn found_certificates_are_filtered_by_owner_in_bounded_pages(world: World) {
-    const ENDPOINTS: usize = FOUND_LOOKED_MAX + 700;
+    const ENDPOINTS: usize = FOUND_READ_MAX + 700;
     let scan = Uuid::now_v7();
     store::Scans::of(&world.store).begin(scan, NOW, "{}").await.unwrap();
     let all: Vec<_> = (0..ENDPOINTS).map(|n| silent(&format!("h{n:05}.example.org"))).collect();
@@ -286,7 +286,7 @@ pub(super) async fn found_certificates_are_filtered_by_owner_in_bounded_pages(wo
             let page = world.life.found_of(&filter, &whose, after.as_ref(), limit).await.unwrap();
             assert!(page.rows.len() <= limit);
             let sent = world.store.statements_sent() - before;
-            assert!(sent <= 6 + FOUND_LOOKED_MAX as u64 / 500, "{sent} statements a page");
+            assert!(sent <= 6 + FOUND_READ_MAX as u64 / 500, "{sent} statements a page");
             hosts.extend(page.rows.into_iter().map(|found| found.row.endpoint.host));
             (after, pages) = (page.next, pages + 1);
             if after.is_none() {

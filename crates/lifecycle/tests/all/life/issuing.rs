@@ -8,7 +8,9 @@ use lifecycle::job::{JobKind, JobState};
 use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate};
 use lifecycle::state::State;
 use lifecycle::tables::jobs::JobFilter;
-use lifecycle::{CreateError, DataError, ExportError, ExportFormat, JobError, MoveError, UpdateError};
+use lifecycle::{
+    CreateError, DataError, ExportError, ExportFormat, JobError, LifecycleActionError, UpdateError,
+};
 use store::AuditFilter;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -49,7 +51,7 @@ pub(super) async fn created_certificate_is_issued_and_its_renewal_scheduled(worl
     assert_eq!(log.last().unwrap().actor, "user:ann");
     // On PostgreSQL an event becomes visible when no older transaction of the whole server is open.
     let events = loop {
-        let events = world.store.outbox_after(store::OutboxPlace::default(), 10).await.unwrap();
+        let events = world.store.outbox_after(store::OutboxPosition::default(), 10).await.unwrap();
         if events.len() >= 2 {
             break events;
         }
@@ -163,7 +165,7 @@ pub(super) async fn issuer_rejection_fails_the_run_and_schedules_another(world: 
 pub(super) async fn slow_issuer_times_out_and_the_order_is_retried(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Slow(Duration::from_secs(30));
-    let hasty = world.with(|options| options.order_patience = Duration::from_millis(50));
+    let hasty = world.with(|options| options.order_timeout = Duration::from_millis(50));
     let created = hasty.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
     assert_eq!(hasty.tick().await.unwrap().failed, 1);
     let job = hasty.job(created.job.unwrap()).await.unwrap();
@@ -182,10 +184,10 @@ pub(super) async fn issuer_is_not_called_before_its_requested_delay_ends(world: 
     let new = (0..20).map(|n| NewCertificate::new(&[&format!("n{n}.example.org")], "web"));
     world.life.create_many(new.collect(), "user:ann").await;
     world.life.tick().await.unwrap();
-    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(issuer.requests.load(Ordering::SeqCst), 1);
     world.advance(300_000_000);
     world.life.tick().await.unwrap();
-    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(issuer.requests.load(Ordering::SeqCst), 1);
     // Another issuer continues in the meantime.
     let mut new = NewCertificate::new(&["other.example.org"], "web");
     new.issuer = Some("other".to_owned());
@@ -216,7 +218,7 @@ pub(super) async fn interrupted_runs_are_taken_over_immediately_after_shutdown(w
     *issuer.mood.lock() = Mood::Slow(Duration::from_secs(3_600));
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
-    let stopped = world.with(|options| options.stop_patience = Duration::from_millis(10));
+    let stopped = world.with(|options| options.stop_grace = Duration::from_millis(10));
     let stop = CancellationToken::new();
     let running = tokio::spawn({
         let (life, stop) = (stopped.clone(), stop.clone());
@@ -253,10 +255,10 @@ pub(super) async fn key_export_is_audited(world: World) {
     let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
 
     let chain = world.life.export(certificate.id, &ExportFormat::Chain, "user:bob").await.unwrap();
-    let text = String::from_utf8(chain.octets.to_vec()).unwrap();
+    let text = String::from_utf8(chain.bytes.to_vec()).unwrap();
     assert!(text.contains("BEGIN CERTIFICATE") && !text.contains("PRIVATE KEY"));
     let both = world.life.export(certificate.id, &ExportFormat::ChainAndKey, "user:bob").await.unwrap();
-    let text = String::from_utf8(both.octets.to_vec()).unwrap();
+    let text = String::from_utf8(both.bytes.to_vec()).unwrap();
     let key = PrivateKey::from_pem(&text[text.find("-----BEGIN PRIVATE KEY").unwrap()..]).unwrap();
     assert_eq!(keys::Signer::spki(&key), &*leaf.public_key.spki);
 
@@ -265,7 +267,7 @@ pub(super) async fn key_export_is_audited(world: World) {
         world.life.export(certificate.id, &ExportFormat::Pkcs12 { password }, "user:bob").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.p12");
-    std::fs::write(&path, &*file.octets).unwrap();
+    std::fs::write(&path, &*file.bytes).unwrap();
     let shown = std::process::Command::new("openssl")
         .args(["pkcs12", "-nodes", "-passin", "pass:correct horse", "-in"])
         .arg(&path)
@@ -336,9 +338,9 @@ pub(super) async fn archived_certificate_is_not_renewed_until_restored(world: Wo
     world.advance(LIFE);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     let again = world.life.archive(certificate.id, None, "user:ann").await;
-    assert!(matches!(again, Err(MoveError::Illegal(_))));
+    assert!(matches!(again, Err(LifecycleActionError::IllegalTransition(_))));
     let stale = world.life.restore(certificate.id, Some(archived.revision - 1), "user:ann").await;
-    assert!(matches!(stale, Err(MoveError::Stale(_))));
+    assert!(matches!(stale, Err(LifecycleActionError::Stale(_))));
     world.life.restore(certificate.id, Some(archived.revision), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
     let restored = world.life.get(certificate.id).await.unwrap();

@@ -157,10 +157,10 @@ pub(super) async fn change_that_lifts_the_need_for_approval_is_made_only_with_ap
             assert!(report.reasons[0].1.contains("requires approval"), "{report:?}");
         }
         assert_eq!(world.life.get(id).await.unwrap(), before, "{number}");
-        assert!(world.life.preview_change(id, &change).await.unwrap().lifts);
+        assert!(world.life.preview_change(id, &change).await.unwrap().lifts_approval);
         // A change that keeps the need is made.
         let notes = CertificateChange { owner: Some(Some("ann".to_owned())), ..CertificateChange::default() };
-        assert!(!world.life.preview_change(id, &notes).await.unwrap().lifts);
+        assert!(!world.life.preview_change(id, &notes).await.unwrap().lifts_approval);
         let kept = world.life.update(id, None, &notes, "user:ann").await.unwrap();
         // The stored form of a change removes what it removes.
         let stored: CertificateChange =

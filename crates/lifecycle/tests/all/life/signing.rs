@@ -16,9 +16,9 @@ fn keys(world: &World) -> SigningKeys {
 }
 
 /// Returns the names of the certificates that are signed for, once for each key.
-fn names(look: &SigningKeysUpdate) -> Vec<&str> {
-    assert!(look.broken.is_empty(), "{:?}", look.broken);
-    let mut names: Vec<&str> = look.keys.iter().flatten().map(|(name, _)| name.as_str()).collect();
+fn names(update: &SigningKeysUpdate) -> Vec<&str> {
+    assert!(update.broken.is_empty(), "{:?}", update.broken);
+    let mut names: Vec<&str> = update.keys.iter().flatten().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     names
 }
@@ -27,11 +27,11 @@ pub(super) async fn every_valid_version_has_a_signing_key(world: World) {
     let (mut keys, mut walking) = (keys(&world), keys(&world).with_walk_interval(Duration::ZERO));
     assert_eq!(names(&keys.refresh().await.unwrap()), [""; 0]);
     let a = world.issued("a.example.org").await;
-    let look = keys.refresh().await.unwrap();
-    assert_eq!(names(&look), ["a.example.org"]);
+    let update = keys.refresh().await.unwrap();
+    assert_eq!(names(&update), ["a.example.org"]);
     let leaf =
         Certificate::parse(&world.life.versions(a.id, None, 1).await.unwrap().rows[0].chain[0]).unwrap();
-    let key = &look.keys.unwrap()[0].1;
+    let key = &update.keys.unwrap()[0].1;
     assert_eq!(key.spki(), &*leaf.public_key.spki);
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline).await;
@@ -68,8 +68,8 @@ pub(super) async fn undecryptable_key_is_reported_once(world: World) {
     let stranger = KeyStore::new(world.store.clone(), elsewhere, world.clock.clone());
     let keys = SigningKeys::new(world.store.clone(), stranger, world.clock.clone());
     let mut keys = keys.with_walk_interval(Duration::ZERO);
-    let look = keys.refresh().await.unwrap();
-    assert_eq!((look.broken.len(), keys.broken()), (3, 3));
+    let update = keys.refresh().await.unwrap();
+    assert_eq!((update.broken.len(), keys.broken()), (3, 3));
     let again = keys.refresh().await.unwrap();
     assert_eq!((again.broken.len(), keys.broken()), (0, 3), "told once");
 }

@@ -185,7 +185,7 @@ async fn settle(world: &World, alerts: &Alerts) {
     loop {
         let idle = alerts.round().await.unwrap() == AlertReport::default();
         let end = world.store.outbox_end().await.unwrap();
-        if idle && world.store.outbox_place("alerts").await.unwrap() == end {
+        if idle && world.store.outbox_position("alerts").await.unwrap() == end {
             return;
         }
         assert!(std::time::Instant::now() < until, "alerts never come to rest");

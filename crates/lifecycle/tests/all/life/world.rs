@@ -58,7 +58,7 @@ pub(crate) struct Fake {
     pub(crate) mood: Mutex<Mood>,
     /// Issued certificates, by order and public key.
     made: Mutex<HashMap<(String, Vec<u8>), Vec<u8>>>,
-    pub(crate) asked: AtomicUsize,
+    pub(crate) requests: AtomicUsize,
     pub(crate) at_once: AtomicUsize,
     pub(crate) at_once_max: AtomicUsize,
     pub(crate) revoked: Mutex<Vec<Fingerprint>>,
@@ -77,7 +77,7 @@ impl Fake {
             hooks,
             mood: Mutex::new(Mood::Well),
             made: Mutex::default(),
-            asked: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             at_once: AtomicUsize::new(0),
             at_once_max: AtomicUsize::new(0),
             revoked: Mutex::default(),
@@ -116,7 +116,7 @@ impl Fake {
     }
 
     async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.requests.fetch_add(1, Ordering::SeqCst);
         let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.at_once_max.fetch_max(now, Ordering::SeqCst);
         let outcome = self.decide(order).await;
@@ -351,7 +351,7 @@ impl World {
         let options = LifecycleOptions {
             tick: Duration::from_millis(50),
             cache_lifetime: Duration::ZERO,
-            order_patience: Duration::from_secs(20),
+            order_timeout: Duration::from_secs(20),
             ..LifecycleOptions::default()
         };
         let life = Lifecycle::open_with(

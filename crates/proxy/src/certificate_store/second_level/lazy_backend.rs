@@ -38,16 +38,16 @@ pub(super) struct LazyBackend {
     opened: OnceLock<Opened>,
     opening: Option<Opening>,
     /// Reason of the last failure to open, so that each reason is logged once.
-    told: Mutex<String>,
+    last_failure: Mutex<String>,
 }
 
 impl LazyBackend {
     pub(super) fn of(opened: Opened) -> Self {
-        Self { opened: OnceLock::from(opened), opening: None, told: Mutex::default() }
+        Self { opened: OnceLock::from(opened), opening: None, last_failure: Mutex::default() }
     }
 
     pub(super) fn awaited(opening: Opening) -> Self {
-        Self { opened: OnceLock::new(), opening: Some(opening), told: Mutex::default() }
+        Self { opened: OnceLock::new(), opening: Some(opening), last_failure: Mutex::default() }
     }
 
     pub(super) fn get(&self) -> Option<&Opened> {
@@ -64,10 +64,10 @@ impl LazyBackend {
                 Ok(())
             }
             Err(why) => {
-                let mut told = self.told.lock();
-                if *told != why {
+                let mut last_failure = self.last_failure.lock();
+                if *last_failure != why {
                     tracing::error!(why, "the certificate store cannot be opened yet");
-                    *told = why;
+                    *last_failure = why;
                 }
                 Err(())
             }

@@ -41,11 +41,11 @@ pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Default duration of a lease to mint a leaf, for the timeout [`TRIP_TIMEOUT`].
 pub const LEASE: Duration = lease_of(TRIP_TIMEOUT);
 
-/// Returns the duration of a lease for requests with the timeout `trip`. It covers the CA's signature and three requests: to get
+/// Returns the duration of a lease for requests with the timeout `round_trip`. It covers the CA's signature and three requests: to get
 /// the lease, to store the key, and to store the leaf.
 #[must_use]
-pub const fn lease_of(trip: Duration) -> Duration {
-    SIGN_TIMEOUT.saturating_add(trip.saturating_mul(3))
+pub const fn lease_of(round_trip: Duration) -> Duration {
+    SIGN_TIMEOUT.saturating_add(round_trip.saturating_mul(3))
 }
 /// Default maximum of stored leaves, about 1.5 KiB each.
 pub const LEAVES_MAX: u64 = 100_000;
@@ -65,9 +65,10 @@ const TIDY_BATCHES_MAX: usize = 100;
 /// per hour.
 const KEYS_OPEN_MAX: u64 = 1_024;
 /// Time after which a key is stored again with a later expiry.
-const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
-/// Time for which a key is stored: the maximum validity of a leaf, the time in which new leaves use the key, and [`KEY_SAID_FOR`].
-const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
+const KEY_STORE_INTERVAL: Duration = Duration::from_secs(3_600);
+/// Time for which a key is stored: the maximum validity of a leaf, the time in which new leaves use the key, and [`KEY_STORE_INTERVAL`].
+const KEY_STORED_FOR: Duration =
+    VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_STORE_INTERVAL);
 /// Maximum attempts to store a leaf. An attempt fails if the lease was lost. After the last attempt, this proxy uses the leaf
 /// without sharing it.
 const PUTS_MAX: usize = 2;
@@ -117,7 +118,7 @@ pub struct SecondLevelCounts {
     /// Requests for leaves that another proxy was minting.
     pub awaited: u64,
     /// Leaves that could not be decrypted, and were minted again.
-    pub unopened: u64,
+    pub undecryptable: u64,
     /// Requests to the backend that failed or timed out.
     pub failures: u64,
     /// Leaves minted or refused because the backend was unavailable, or another proxy took too long.
@@ -138,15 +139,15 @@ struct LevelState {
     /// Decrypted keys of leaves, by ID.
     open: BoundedMap<String, LeafKey>,
     /// Expiry in µs of the keys in the backend, by ID.
-    said: BoundedMap<String, i64>,
+    stored_keys: BoundedMap<String, i64>,
     away: AtomicBool,
     /// Notified when the storage becomes unavailable.
-    trouble: Notify,
+    became_unavailable: Notify,
     /// Whether the last found leaf could be decrypted.
-    opens: AtomicBool,
+    can_decrypt: AtomicBool,
     found: AtomicU64,
     awaited: AtomicU64,
-    unopened: AtomicU64,
+    undecryptable: AtomicU64,
     failures: AtomicU64,
     without: AtomicU64,
 }
@@ -190,7 +191,7 @@ struct LeafRequest {
     /// Digest of the leaf's identity, 64 hexadecimal digits.
     id: String,
     /// Whether another process gets the leaf's key.
-    is_handed_out: bool,
+    is_exportable: bool,
     now_us: i64,
     began: Instant,
 }
@@ -217,7 +218,7 @@ impl SecondLevel {
 
     /// Creates a level whose backend is not open yet: [`Self::keep`] tries `opening` every second until it succeeds.
     #[must_use]
-    pub fn awaited(opening: Opening, options: SecondLevelOptions) -> Self {
+    pub fn open_when_available(opening: Opening, options: SecondLevelOptions) -> Self {
         Self::at(LazyBackend::awaited(opening), true, options)
     }
 
@@ -227,13 +228,13 @@ impl SecondLevel {
             options,
             holder: Uuid::now_v7(),
             open: BoundedMap::new(KEYS_OPEN_MAX),
-            said: BoundedMap::builder(KEYS_OPEN_MAX).time_to_live(KEY_SAID_FOR).build(),
+            stored_keys: BoundedMap::builder(KEYS_OPEN_MAX).time_to_live(KEY_STORE_INTERVAL).build(),
             away: AtomicBool::new(away),
-            trouble: Notify::new(),
-            opens: AtomicBool::new(true),
+            became_unavailable: Notify::new(),
+            can_decrypt: AtomicBool::new(true),
             found: AtomicU64::default(),
             awaited: AtomicU64::default(),
-            unopened: AtomicU64::default(),
+            undecryptable: AtomicU64::default(),
             failures: AtomicU64::default(),
             without: AtomicU64::default(),
         }))
@@ -246,7 +247,7 @@ impl SecondLevel {
         SecondLevelCounts {
             found: level.found.load(Relaxed),
             awaited: level.awaited.load(Relaxed),
-            unopened: level.unopened.load(Relaxed),
+            undecryptable: level.undecryptable.load(Relaxed),
             failures: level.failures.load(Relaxed),
             without: level.without.load(Relaxed),
             away: level.away.load(Relaxed),
@@ -255,7 +256,7 @@ impl SecondLevel {
 
     /// Returns whether the backend may store this leaf. A shared backend never stores leaves whose key only this machine may get.
     pub(super) fn keeps(&self, id: &LeafId) -> bool {
-        !(self.0.options.is_shared && id.key_goes_to == KeyRecipients::ThisMachine)
+        !(self.0.options.is_shared && id.key_recipients == KeyRecipients::ThisMachine)
     }
 
     /// Finds or mints a leaf that is valid until `ends_from` at least.
@@ -266,14 +267,14 @@ impl SecondLevel {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Obtained, FetchError> {
-        let is_handed_out = id.key_goes_to != KeyRecipients::Nobody;
+        let is_exportable = id.key_recipients != KeyRecipients::Nobody;
         let (now_us, began) = (micros_of(now), Instant::now());
-        let asking = LeafRequest { id: seals::digest_of(id), is_handed_out, now_us, began };
-        match self.0.turn(&asking, micros_of(ends_from)).await {
+        let request = LeafRequest { id: seals::digest_of(id), is_exportable, now_us, began };
+        match self.0.turn(&request, micros_of(ends_from)).await {
             Some(Turn::Found(leaf)) => Ok(Obtained::Found(leaf)),
             Some(Turn::Ours) => {
-                let mut lease = Lease { level: Arc::clone(&self.0), id: asking.id.clone(), is_done: false };
-                let made = self.0.mint(&asking, micros_of(ends_from), minting).await;
+                let mut lease = Lease { level: Arc::clone(&self.0), id: request.id.clone(), is_done: false };
+                let made = self.0.mint(&request, micros_of(ends_from), minting).await;
                 lease.is_done = true;
                 made
             }
@@ -290,7 +291,7 @@ impl SecondLevel {
                     tokio::time::sleep(PROBE_EVERY).await;
                     level.probe().await;
                 } else {
-                    level.trouble.notified().await;
+                    level.became_unavailable.notified().await;
                 }
             }
         };
@@ -310,32 +311,32 @@ impl SecondLevel {
 impl LevelState {
     /// Waits for the leaf or for the lease to mint it. Returns `None` if the backend is unavailable or another proxy takes too
     /// long.
-    async fn turn(&self, asking: &LeafRequest, mut ends_from_us: i64) -> Option<Turn> {
+    async fn turn(&self, request: &LeafRequest, mut ends_from_us: i64) -> Option<Turn> {
         let opened = self.backend.get()?;
         let began = Instant::now();
-        let patience = self.options.lease + self.options.trip_timeout;
+        let max_wait = self.options.lease + self.options.trip_timeout;
         let mut pause = POLL_FIRST;
         let mut waits = false;
         while !self.away.load(Relaxed) {
-            let now_us = asking.now_us();
+            let now_us = request.now_us();
             let ask = LeafLeaseRequest {
-                id: &asking.id,
+                id: &request.id,
                 ends_from_us,
                 holder: self.holder,
                 now_us,
                 until_us: now_us.saturating_add(micros(self.options.lease)),
             };
-            match self.trip("look", opened.backend.look(ask)).await? {
+            match self.round_trip("look", opened.backend.look(ask)).await? {
                 LeafLookup::Leased => return Some(Turn::Ours),
-                LeafLookup::Stored(held) => match opened.seals.open(&asking.id, &held, &self.open) {
+                LeafLookup::Stored(held) => match opened.seals.open(&request.id, &held, &self.open) {
                     Ok(mut leaf) => {
-                        leaf.key = leaf.key.with_export_permission(asking.is_handed_out);
-                        self.opens.store(true, Relaxed);
+                        leaf.key = leaf.key.with_export_permission(request.is_exportable);
+                        self.can_decrypt.store(true, Relaxed);
                         self.found.fetch_add(1, Relaxed);
                         return Some(Turn::Found(leaf));
                     }
                     Err(why) => {
-                        self.log_unreadable_leaf(&asking.id, &why);
+                        self.log_unreadable_leaf(&request.id, &why);
                         // Request a leaf that expires later than the unreadable one.
                         ends_from_us = held.ends_at_us.saturating_add(1);
                     }
@@ -344,7 +345,7 @@ impl LevelState {
                     if !std::mem::replace(&mut waits, true) {
                         self.awaited.fetch_add(1, Relaxed);
                     }
-                    if began.elapsed() >= patience {
+                    if began.elapsed() >= max_wait {
                         return None;
                     }
                     tokio::time::sleep(pause).await;
@@ -358,25 +359,25 @@ impl LevelState {
     /// Mints and stores the leaf, with the lease. If the lease was lost during the minting, uses the leaf of another proxy.
     async fn mint(
         &self,
-        asking: &LeafRequest,
+        request: &LeafRequest,
         ends_from_us: i64,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Obtained, FetchError> {
         let leaf = match minting.await {
             Ok(leaf) => leaf,
             Err(error) => {
-                self.release(&asking.id).await;
+                self.release(&request.id).await;
                 return Err(error.into());
             }
         };
         for _ in 0..PUTS_MAX {
             // If the backend is unavailable, the client still gets the leaf.
-            if self.put(asking, &leaf).await != Some(false) {
+            if self.put(request, &leaf).await != Some(false) {
                 break;
             }
             // The lease may be lost because rows were deleted, perhaps also rows of keys: store all keys again.
-            self.said.invalidate_all();
-            match self.turn(asking, ends_from_us).await {
+            self.stored_keys.invalidate_all();
+            match self.turn(request, ends_from_us).await {
                 Some(Turn::Found(theirs)) => return Ok(Obtained::Found(theirs)),
                 Some(Turn::Ours) => {}
                 None => break,
@@ -386,39 +387,39 @@ impl LevelState {
     }
 
     /// Stores the leaf. Returns whether it was stored; `None` if the backend is unavailable.
-    async fn put(&self, asking: &LeafRequest, leaf: &Leaf) -> Option<bool> {
+    async fn put(&self, request: &LeafRequest, leaf: &Leaf) -> Option<bool> {
         let opened = self.backend.get()?;
         let key_id = seals::key_id_of(&leaf.key);
-        let now_us = asking.now_us();
+        let now_us = request.now_us();
         let with_leaves = leaf.key.expires_with_leaves();
         let ends_at_us = match with_leaves {
             true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
-            false => now_us.saturating_add(micros(KEY_KEPT)),
+            false => now_us.saturating_add(micros(KEY_STORED_FOR)),
         };
-        if self.said.get(&key_id).is_none_or(|said| with_leaves && said < ends_at_us) {
+        if self.stored_keys.get(&key_id).is_none_or(|stored_keys| with_leaves && stored_keys < ends_at_us) {
             let sealed = opened.seals.seal_key(&key_id, &leaf.key);
-            self.trip("put the key", opened.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
+            self.round_trip("put the key", opened.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
             // The key of a single leaf is never looked up again: the leaf in memory contains it.
             if !leaf.key.is_single_leaf_key() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
-                self.said.insert(key_id.clone(), ends_at_us);
+                self.stored_keys.insert(key_id.clone(), ends_at_us);
             }
         }
-        let sealed = opened.seals.seal_leaf(&asking.id, leaf);
+        let sealed = opened.seals.seal_leaf(&request.id, leaf);
         let new = NewLeaf {
-            id: &asking.id,
+            id: &request.id,
             holder: self.holder,
             sealed: &sealed,
             key_id: &key_id,
             ends_at_us: micros_of(leaf.not_after),
             now_us,
         };
-        self.trip("put", opened.backend.put(new)).await
+        self.round_trip("put", opened.backend.put(new)).await
     }
 
     async fn release(&self, id: &str) {
         if let Some(opened) = self.backend.get() {
-            self.trip("release", opened.backend.release(id, self.holder)).await;
+            self.round_trip("release", opened.backend.release(id, self.holder)).await;
         }
     }
 
@@ -435,7 +436,7 @@ impl LevelState {
     }
 
     /// Sends a request to the backend with a timeout. A failure marks the backend as unavailable.
-    async fn trip<T>(
+    async fn round_trip<T>(
         &self,
         what: &'static str,
         asked: impl Future<Output = Result<T, StoreError>>,
@@ -452,7 +453,7 @@ impl LevelState {
         } else {
             let when_away = self.options.when_away;
             tracing::error!(what, why, ?when_away, "the certificate store is unavailable; using memory only");
-            self.trouble.notify_one();
+            self.became_unavailable.notify_one();
         }
         None
     }
@@ -460,7 +461,7 @@ impl LevelState {
     async fn probe(&self) {
         let is_back = match self.backend.get() {
             // Probes with a write that changes no row, because a read-only server is not usable.
-            Some(opened) => self.trip("probe", opened.backend.release("", self.holder)).await.is_some(),
+            Some(opened) => self.round_trip("probe", opened.backend.release("", self.holder)).await.is_some(),
             None => match self.backend.open().await {
                 Ok(()) => true,
                 Err(()) => {
@@ -485,7 +486,7 @@ impl LevelState {
                 Ok(Ok(tidied)) => {
                     if tidied.evicted > 0 {
                         // The deletion also removed keys of users without leaves.
-                        self.said.invalidate_all();
+                        self.stored_keys.invalidate_all();
                     }
                     if tidied.deleted < TIDIED_MAX {
                         return;
@@ -504,8 +505,8 @@ impl LevelState {
 
     /// Logs an unreadable leaf once, until another one is readable: with a wrong master key, every leaf is unreadable.
     fn log_unreadable_leaf(&self, id: &str, why: &StoredLeafError) {
-        self.unopened.fetch_add(1, Relaxed);
-        if self.opens.swap(false, Relaxed) {
+        self.undecryptable.fetch_add(1, Relaxed);
+        if self.can_decrypt.swap(false, Relaxed) {
             tracing::warn!(leaf = id, %why, "cannot decrypt a stored leaf certificate; minting a new one");
         } else {
             tracing::debug!(leaf = id, %why, "cannot decrypt a stored leaf certificate; minting a new one");

@@ -87,15 +87,15 @@ fn place<'a>(column: &'static SealedColumn, row: &'a str) -> Context<'a> {
     Context { table: column.table, row: row.as_bytes(), column: column.column }
 }
 
-fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, StoredLeafError> {
+fn chain_of(mut bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, StoredLeafError> {
     let mut chain = Vec::new();
-    while let Some((length, rest)) = octets.split_first_chunk::<LENGTH>() {
+    while let Some((length, rest)) = bytes.split_first_chunk::<LENGTH>() {
         let length = u32::from_be_bytes(*length) as usize;
         let (der, rest) = rest.split_at_checked(length).ok_or(StoredLeafError::CutOff)?;
         chain.push(CertificateDer::from(der.to_vec()));
-        octets = rest;
+        bytes = rest;
     }
-    if chain.is_empty() || !octets.is_empty() {
+    if chain.is_empty() || !bytes.is_empty() {
         return Err(StoredLeafError::CutOff);
     }
     Ok(chain)
@@ -104,9 +104,9 @@ fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, StoredLea
 /// Returns the row ID of a leaf: SHA-256 in hexadecimal over all parts of its identity, each with its length.
 pub(super) fn digest_of(id: &LeafId) -> String {
     let mut text = Vec::with_capacity(192);
-    let mut part = |octets: &[u8]| {
-        text.extend_from_slice(&(octets.len() as u64).to_be_bytes());
-        text.extend_from_slice(octets);
+    let mut part = |bytes: &[u8]| {
+        text.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+        text.extend_from_slice(bytes);
     };
     part(b"bulla leaf 1");
     match &id.name {
@@ -127,7 +127,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         part(b"by-user");
         part(user.as_bytes());
     }
-    if id.key_goes_to != KeyRecipients::Nobody {
+    if id.key_recipients != KeyRecipients::Nobody {
         part(b"handed-out");
     }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));

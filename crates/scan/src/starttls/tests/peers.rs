@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::scripts::{DIALOGUES, Heard, POP3_WITHOUT_ASKING, Script, Turn};
+use super::scripts::{ClientPattern, DIALOGUES, POP3_WITHOUT_ASKING, Script, Turn};
 
 /// Longer than any machine needs; reached only by a dialogue that hangs, which is a failure.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
@@ -43,9 +43,9 @@ fn serve(script: &Script, mut stream: TcpStream) {
     for turn in script.turns {
         match turn {
             Turn::Say(bytes) => stream.write_all(&retagged(bytes, &tag)).unwrap(),
-            Turn::Hear(heard) => {
-                let said = hear(heard, &mut stream, script.name);
-                tag = said.split(' ').next().unwrap_or_default().to_owned();
+            Turn::Hear(pattern) => {
+                let received = receive_until(pattern, &mut stream, script.name);
+                tag = received.split(' ').next().unwrap_or_default().to_owned();
             }
         }
     }
@@ -63,14 +63,14 @@ fn retagged(bytes: &[u8], tag: &str) -> Vec<u8> {
     bytes.to_vec()
 }
 
-fn hear(heard: &Heard, stream: &mut TcpStream, name: &str) -> String {
-    let mut said = Vec::new();
-    while !heard.complete_in(&said) {
-        let mut octet = [0];
-        let read = stream.read_exact(&mut octet);
-        let so_far = String::from_utf8_lossy(&said).into_owned();
+fn receive_until(pattern: &ClientPattern, stream: &mut TcpStream, name: &str) -> String {
+    let mut received = Vec::new();
+    while !pattern.is_complete_in(&received) {
+        let mut byte = [0];
+        let read = stream.read_exact(&mut byte);
+        let so_far = String::from_utf8_lossy(&received).into_owned();
         read.unwrap_or_else(|error| panic!("{name}: {error} after {so_far:?}"));
-        said.extend(octet);
+        received.extend(byte);
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }

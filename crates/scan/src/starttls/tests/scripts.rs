@@ -7,12 +7,12 @@ use crate::target::Protocol;
 #[derive(Debug)]
 pub(super) enum Turn {
     Say(&'static [u8]),
-    Hear(Heard),
+    Hear(ClientPattern),
 }
 
 /// The part of the expected input that all clients send unchanged.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ClientPattern {
     /// A line that starts with these words.
     Line(&'static str),
     /// These bytes, followed by further bytes up to the count.
@@ -21,27 +21,27 @@ pub(super) enum Heard {
     Until(&'static str),
 }
 
-impl Heard {
-    /// Returns whether `said` matches exactly.
-    pub(super) fn heard_in(&self, said: &[u8]) -> bool {
+impl ClientPattern {
+    /// Returns whether `sent_bytes` matches exactly.
+    pub(super) fn is_matched_by(&self, sent_bytes: &[u8]) -> bool {
         match self {
             Self::Line(start) => {
-                let text = String::from_utf8_lossy(said).to_ascii_uppercase();
-                let lines = said.iter().filter(|&&octet| octet == b'\n').count();
+                let text = String::from_utf8_lossy(sent_bytes).to_ascii_uppercase();
+                let lines = sent_bytes.iter().filter(|&&byte| byte == b'\n').count();
                 // The client chooses the tag.
-                text.contains(start) && said.ends_with(b"\r\n") && lines == 1
+                text.contains(start) && sent_bytes.ends_with(b"\r\n") && lines == 1
             }
-            Self::Octets(start, count) => said.starts_with(start) && said.len() == *count,
-            Self::Until(end) => said.ends_with(end.as_bytes()),
+            Self::Octets(start, count) => sent_bytes.starts_with(start) && sent_bytes.len() == *count,
+            Self::Until(end) => sent_bytes.ends_with(end.as_bytes()),
         }
     }
 
-    /// Returns whether `said` is complete.
-    pub(super) fn complete_in(&self, said: &[u8]) -> bool {
+    /// Returns whether `sent_bytes` is complete.
+    pub(super) fn is_complete_in(&self, sent_bytes: &[u8]) -> bool {
         match self {
-            Self::Line(_) => said.ends_with(b"\n"),
-            Self::Octets(_, count) => said.len() >= *count,
-            Self::Until(end) => said.ends_with(end.as_bytes()),
+            Self::Line(_) => sent_bytes.ends_with(b"\n"),
+            Self::Octets(_, count) => sent_bytes.len() >= *count,
+            Self::Until(end) => sent_bytes.ends_with(end.as_bytes()),
         }
     }
 }
@@ -56,7 +56,7 @@ pub(super) struct Script {
 
 impl Script {
     /// Returns all bytes that the server sends.
-    pub(super) fn said(&self) -> impl Iterator<Item = u8> {
+    pub(super) fn sent_bytes(&self) -> impl Iterator<Item = u8> {
         self.turns.iter().flat_map(|turn| match turn {
             Turn::Say(bytes) => bytes.to_vec(),
             Turn::Hear(_) => Vec::new(),
@@ -64,7 +64,7 @@ impl Script {
     }
 }
 
-use Heard::{Line, Octets, Until};
+use ClientPattern::{Line, Octets, Until};
 use Turn::{Hear, Say};
 
 /// HandshakeV10 of MySQL 8.

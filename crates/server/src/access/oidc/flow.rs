@@ -144,9 +144,9 @@ impl Login {
             check_authentication_time(proved_at_us, self.begun_at_us)?;
         }
         let grants = grants_from_groups(oidc, &claims);
-        let person = person(access, oidc, &claims, !grants.is_empty()).await?;
+        let user = user(access, oidc, &claims, !grants.is_empty()).await?;
         let start = SessionStart {
-            identity: &person,
+            identity: &user,
             method: SignInMethod::Oidc,
             grants: grant::to_store(&grants),
             proved_at_us,
@@ -207,7 +207,7 @@ fn grants_from_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
 }
 
 /// Returns the existing user, or creates one. Rejects a user who has no grants, neither from groups nor from an administrator.
-async fn person(
+async fn user(
     access: &AccessControl,
     oidc: &Oidc,
     claims: &Claims,
@@ -215,12 +215,12 @@ async fn person(
 ) -> Result<Identity, Problem> {
     let key = secret::subject_hash(&oidc.options().issuer, &claims.sub);
     let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?;
-    if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
-        if !person.enabled {
+    if let Some(user) = found.into_iter().find(|user| user.kind == IdentityKind::User) {
+        if !user.enabled {
             return Err(Problem::forbidden("this user is disabled"));
         }
-        if granted || !grant::stored(&person)?.is_empty() {
-            return Ok(person);
+        if granted || !grant::stored(&user)?.is_empty() {
+            return Ok(user);
         }
     }
     if !granted {

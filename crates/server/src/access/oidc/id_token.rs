@@ -49,7 +49,7 @@ impl OneOrMany {
 impl Oidc {
     /// Verifies an ID token as OpenID Connect Core section 3.1.3.7 requires, and returns its claims.
     pub(super) async fn verified(&self, token: &str, nonce: &str, now: i64) -> Result<Claims, Problem> {
-        let claims: Claims = self.issuer().signed(token).await?;
+        let claims: Claims = self.issuer().verified_claims(token).await?;
         let options = self.options();
         claims.check(&options.issuer, &options.client_id, nonce, now)?;
         Ok(claims)

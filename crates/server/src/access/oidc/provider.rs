@@ -9,7 +9,7 @@ use serde::Deserialize;
 use shared::Shared;
 
 use super::OidcOptions;
-use crate::access::issuer::{Description, Issuer, IssuerError, answer, is_secure_url};
+use crate::access::issuer::{Description, Issuer, IssuerError, fetch_json, is_secure_url};
 use crate::problem::Problem;
 
 /// Reason why logins cannot be set up.
@@ -94,7 +94,7 @@ impl Oidc {
             }
             None => form.push(("client_id", &options.client_id)),
         }
-        let tokens: Tokens = answer(request.form(&form)).await?;
+        let tokens: Tokens = fetch_json(request.form(&form)).await?;
         Ok(tokens.id_token)
     }
 }

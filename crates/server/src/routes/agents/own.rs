@@ -59,7 +59,7 @@ async fn enroll(
 
 /// Returns the calling agent. Its client certificate must have the key that was enrolled for this agent.
 async fn agent_of(agents: &Agents, caller: &Caller) -> Result<Uuid, Problem> {
-    agents.check_key(caller.id(), caller.shows("an agent")?).await?;
+    agents.check_key(caller.id(), caller.enrolled_certificate("an agent")?).await?;
     Ok(caller.id())
 }
 
@@ -121,8 +121,8 @@ async fn own_targets(
 ) -> Result<Json<AgentTargetsView>, Problem> {
     let agent = agent_of(&agents, &caller).await?;
     let targets = agents.targets_of_agent(agent).await?;
-    let shown = targets.iter().map(|target| serde_json::to_value(target).map_err(Problem::internal));
-    Ok(Json(AgentTargetsView { targets: shown.collect::<Result<_, _>>()? }))
+    let views = targets.iter().map(|target| serde_json::to_value(target).map_err(Problem::internal));
+    Ok(Json(AgentTargetsView { targets: views.collect::<Result<_, _>>()? }))
 }
 
 /// Submits the CSR of a job. Submitting the same CSR again has no effect.

@@ -98,7 +98,7 @@ async fn issue(
     Json(body): Json<NewIssued>,
 ) -> Result<Response, Problem> {
     let ca = body.ca.clone();
-    let mut request = asked(&name, body, &caller)?;
+    let mut request = issue_request(&name, body, &caller)?;
     let profile = authority.profile(&name).await?;
     if profile.requires_approval {
         let detail = format_args!("certificates of the profile {name} require approval");
@@ -151,7 +151,7 @@ async fn named_ca(
     if permitted { Ok(found.id) } else { Err(refused()) }
 }
 
-fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest, Problem> {
+fn issue_request(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest, Problem> {
     let bad =
         |what: &str, error: &dyn std::fmt::Display| Problem::unprocessable(format_args!("{what}: {error}"));
     let csr = CertificateRequest::from_pem_or_der(body.csr.as_bytes()).map_err(|error| bad("csr", &error))?;
@@ -167,7 +167,7 @@ fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest
     let common = subject.common_names.iter().filter(|name| name.contains('.')).cloned();
     let names = names.map_err(|error| bad("names", &error))?;
     let object = Object::profile(profile).with_names(names.iter().map(ToString::to_string).chain(common));
-    let standing = caller.acts(Permission::CertificateRequest, &object)?;
+    let standing = caller.check_standing(Permission::CertificateRequest, &object)?;
     let not_before = body.not_before.as_deref().map(time::parsed).transpose()?;
     Ok(IssueRequest {
         standing,

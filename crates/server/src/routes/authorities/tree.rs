@@ -107,10 +107,10 @@ async fn view(authority: &Authority, ca: &Ca) -> Result<AuthorityView, Problem> 
 
 async fn created(authority: &Authority, ca: &Arc<Ca>) -> Result<Response, Problem> {
     let view = view(authority, ca).await?;
-    Ok((StatusCode::CREATED, [(LOCATION, place(ca.id)?)], Json(view)).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, location(ca.id)?)], Json(view)).into_response())
 }
 
-fn place(id: Uuid) -> Result<HeaderValue, Problem> {
+fn location(id: Uuid) -> Result<HeaderValue, Problem> {
     HeaderValue::from_str(&format!("/api/v1/authorities/{id}")).map_err(Problem::internal)
 }
 
@@ -161,9 +161,9 @@ async fn create(
     };
     if body.external {
         let request = authority.intermediate_csr(&new, caller.actor()).await?;
-        let place = place(request.pending.id)?;
+        let location = location(request.pending.id)?;
         let view = authority_view_pending(&request.pending);
-        return Ok((StatusCode::CREATED, [(LOCATION, place)], Json(view)).into_response());
+        return Ok((StatusCode::CREATED, [(LOCATION, location)], Json(view)).into_response());
     }
     let made = match &body.parent {
         Some(parent) => authority.create_intermediate(parent, &new, caller.actor()).await?,

@@ -18,7 +18,7 @@ use crate::access::{Caller, Permission};
 use crate::problem::Problem;
 
 /// Maximum certificates that one request compares for a caller who does not see everything: about 100 ms of processor time.
-const LOOKED_MAX: usize = 5_000;
+const EXAMINED_MAX: usize = 5_000;
 /// Maximum certificates that one SQL statement reads.
 const AT_ONCE: usize = 1_000;
 /// Maximum lifetime of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081): 47 days.
@@ -39,7 +39,7 @@ pub(super) async fn total(
         return Ok(TotalView { value: count.value, exact: count.exact });
     }
     let mut value = 0;
-    let (_, exact) = walk(lifecycle, caller, filter, LOOKED_MAX, |_| value += 1).await?;
+    let (_, exact) = walk(lifecycle, caller, filter, EXAMINED_MAX, |_| value += 1).await?;
     Ok(TotalView { value, exact })
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn groups(
     }
     let mut found = Found::new();
     let archived = !filter.states.is_empty();
-    let walked = walk(lifecycle, caller, filter, LOOKED_MAX, |certificate| {
+    let walked = walk(lifecycle, caller, filter, EXAMINED_MAX, |certificate| {
         if archived || certificate.state != State::Archived {
             *found.entry(value(by, certificate)).or_default() += 1;
         }
@@ -99,19 +99,19 @@ pub(super) async fn facets(
     }
     let mut all: Vec<Option<Groups>> = vec![None; by.len()];
     let walks = walks(by, filter);
-    let mut budget = Budget { certificates: LOOKED_MAX, walks: walks.len() };
+    let mut budget = Budget { certificates: EXAMINED_MAX, walks: walks.len() };
     for (filter_of_walk, of_walk) in walks {
         let mut found = vec![Found::new(); of_walk.len()];
         let archived = !filter_of_walk.states.is_empty();
-        let walked = walk(lifecycle, caller, &filter_of_walk, budget.of_next(), |certificate| {
+        let walked = walk(lifecycle, caller, &filter_of_walk, budget.next_share(), |certificate| {
             if archived || certificate.state != State::Archived {
                 for (index, found) in of_walk.iter().zip(&mut found) {
                     *found.entry(value(by[*index], certificate)).or_default() += 1;
                 }
             }
         });
-        let (looked, exact) = walked.await?;
-        budget.spend(looked);
+        let (examined, exact) = walked.await?;
+        budget.spend(examined);
         for (index, found) in of_walk.into_iter().zip(found) {
             all[index] = Some(sorted(by[index], found, exact));
         }
@@ -129,7 +129,7 @@ struct Budget {
 impl Budget {
     /// Returns the number of certificates that the next walk may read. The part that this walk does not use is available to later
     /// walks.
-    fn of_next(&self) -> usize {
+    fn next_share(&self) -> usize {
         self.certificates / self.walks.max(1)
     }
 
@@ -185,28 +185,28 @@ fn value(by: GroupBy, certificate: &ManagedCertificate) -> Option<String> {
     }
 }
 
-/// Reads at most `most` matching certificates, and calls `count` for each one that the caller may see. Returns the number of
+/// Reads at most `max_rows` matching certificates, and calls `count` for each one that the caller may see. Returns the number of
 /// certificates read, and whether all matching certificates were read.
 async fn walk(
     lifecycle: &Lifecycle,
     caller: &Caller,
     filter: &ManagedFilter,
-    most: usize,
+    max_rows: usize,
     mut count: impl FnMut(&ManagedCertificate),
 ) -> Result<(usize, bool), Problem> {
-    let (mut looked, mut after) = (0, None);
+    let (mut examined, mut after) = (0, None);
     loop {
-        let limit = AT_ONCE.min(most - looked);
+        let limit = AT_ONCE.min(max_rows - examined);
         let page = lifecycle.page(filter, ManagedOrder::Created, after.as_ref(), limit).await?;
-        looked += page.rows.len();
+        examined += page.rows.len();
         let seen = page.rows.iter().filter(|one| may_see(caller, Permission::CertificateRead, one));
         seen.for_each(&mut count);
         after = page.next;
         if after.is_none() {
-            return Ok((looked, true));
+            return Ok((examined, true));
         }
-        if looked >= most {
-            return Ok((looked, false));
+        if examined >= max_rows {
+            return Ok((examined, false));
         }
     }
 }
@@ -225,17 +225,17 @@ mod tests {
         let walks = walks(&GroupBy::ALL, &filter);
         let fields: Vec<usize> = walks.iter().map(|(_, fields)| fields.len()).collect();
         assert_eq!(fields, [1, 6, 1], "issuer and owner are counted without their own condition");
-        let mut budget = Budget { certificates: LOOKED_MAX, walks: walks.len() };
+        let mut budget = Budget { certificates: EXAMINED_MAX, walks: walks.len() };
         let mut read = 0;
         for _ in &walks {
-            let share = budget.of_next();
-            assert!(share >= LOOKED_MAX / 3);
+            let share = budget.next_share();
+            assert!(share >= EXAMINED_MAX / 3);
             read += share;
             budget.spend(share);
         }
-        assert!(read <= LOOKED_MAX, "{read}");
-        let mut budget = Budget { certificates: LOOKED_MAX, walks: 2 };
+        assert!(read <= EXAMINED_MAX, "{read}");
+        let mut budget = Budget { certificates: EXAMINED_MAX, walks: 2 };
         budget.spend(10);
-        assert_eq!(budget.of_next(), LOOKED_MAX - 10, "the rest of the first walk");
+        assert_eq!(budget.next_share(), EXAMINED_MAX - 10, "the rest of the first walk");
     }
 }

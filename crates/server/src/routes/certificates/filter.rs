@@ -10,7 +10,7 @@ use crate::time;
 
 pub(super) fn managed_filter(
     body: CertificateFilter,
-    within: Option<Vec<ManagedScope>>,
+    visible_scopes: Option<Vec<ManagedScope>>,
 ) -> Result<ManagedFilter, Problem> {
     let states = body.status.as_deref().unwrap_or_default();
     let states = states
@@ -31,7 +31,7 @@ pub(super) fn managed_filter(
     let filter = ManagedFilter {
         states: states.collect::<Result<_, Problem>>()?,
         profile: body.profile,
-        within,
+        within: visible_scopes,
         issuer: body.issuer,
         ca: body.ca,
         owner: body.owner,

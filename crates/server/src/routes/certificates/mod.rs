@@ -48,7 +48,8 @@ use filter::managed_filter;
 use revocation::revoke_request;
 pub(crate) use scope::may_see;
 use scope::{
-    Facts, References, check_name, check_profile_and_issuer, check_references, may_create, names_of, within,
+    Facts, References, check_name, check_profile_and_issuer, check_references, may_create, names_of,
+    visible_scopes,
 };
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
@@ -94,7 +95,7 @@ async fn permitted(
             .map(drop)
             .map_or_else(Problem::from, |()| Problem::internal("a certificate is lost")));
     };
-    let object = Facts::of(certificate).whole(lifecycle.store(), caller).await?;
+    let object = Facts::of(certificate).into_object(lifecycle.store(), caller).await?;
     if caller.may(Permission::CertificateRead, &object).is_err() {
         return Err(DataError::NotFound { what: "certificate", id: id.to_string() }.into());
     }
@@ -112,13 +113,13 @@ pub(crate) async fn check_permission(
     missing: impl FnOnce() -> Problem,
 ) -> Result<(), Problem> {
     let certificate = lifecycle.get(id).await?;
-    let object = Facts::of(&certificate).whole(lifecycle.store(), caller).await?;
+    let object = Facts::of(&certificate).into_object(lifecycle.store(), caller).await?;
     caller.may_or_missing(both, object, missing)
 }
 
 /// Returns a certificate with its ETag. The ETag contains the revision, which `If-Match` compares, and the run, which changes
 /// without a new revision.
-fn tagged(certificate: ManagedCertificate) -> Response {
+fn with_etag(certificate: ManagedCertificate) -> Response {
     let run = certificate.run.map_or_else(String::new, |run| {
         format!(".{}-{}-{}", run.state, run.attempts, run.next_attempt_at_us)
     });
@@ -169,7 +170,7 @@ async fn list(
     Query(sorting): Query<Sorting>,
     Query(count): Query<CountQuery>,
 ) -> Result<Json<Listing<CertificateView>>, Problem> {
-    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
+    let filter = managed_filter(filter, visible_scopes(&caller, Permission::CertificateRead))?;
     let (sort, place) = (sorting.sort(), (paging.after.as_ref(), paging.limit));
     let page = if caller.has_permission_everywhere(Permission::CertificateRead) {
         lifecycle.sorted_page(&filter, sort, place.0, place.1).await?
@@ -196,7 +197,7 @@ async fn groups(
     Query(filter): Query<CertificateFilter>,
 ) -> Result<Json<GroupsView>, Problem> {
     let by: GroupBy = group.by.parse().map_err(Problem::bad_request)?;
-    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
+    let filter = managed_filter(filter, visible_scopes(&caller, Permission::CertificateRead))?;
     let groups = counting::groups(&lifecycle, &caller, by, &filter).await?;
     Ok(Json(view::groups_view(by, groups)))
 }
@@ -214,7 +215,7 @@ async fn facets(
     Query(filter): Query<CertificateFilter>,
 ) -> Result<Json<FacetsView>, Problem> {
     let by = view::facet_names(&query.by)?;
-    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
+    let filter = managed_filter(filter, visible_scopes(&caller, Permission::CertificateRead))?;
     let all = counting::facets(&lifecycle, &caller, &by, &filter).await?;
     let facets = by.into_iter().zip(all).map(|(by, groups)| view::groups_view(by, groups)).collect();
     Ok(Json(FacetsView { facets }))
@@ -259,7 +260,7 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let certificate = permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
-    Ok(tagged(certificate))
+    Ok(with_etag(certificate))
 }
 
 /// Changes a certificate. New names, profile, issuer and key apply from the next version on; `renew` requests this version now.
@@ -294,9 +295,9 @@ async fn update(
                 let change = GateChange::UpdateCertificate { id, revision, change };
                 let written = gates.write(&caller, change).await?;
                 let after = lifecycle.get(id).await?;
-                return Ok(written.map(|()| tagged(after)).into_response());
+                return Ok(written.map(|()| with_etag(after)).into_response());
             }
-            other => return Ok(tagged(other?)),
+            other => return Ok(with_etag(other?)),
         };
         tries += 1;
         before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
@@ -324,7 +325,7 @@ async fn check_change(
         names: change.names.as_deref().map_or_else(|| Facts::of(before).names, names_of),
         targets: change.targets.as_ref().unwrap_or(&before.targets),
     };
-    let after = after.whole(lifecycle.store(), caller).await?;
+    let after = after.into_object(lifecycle.store(), caller).await?;
     if change.profile.is_some() || change.issuer.is_some() {
         let permission = Permission::CertificateManage;
         check_profile_and_issuer(lifecycle.store(), caller, permission, &after).await?;
@@ -373,7 +374,7 @@ async fn restore(
     let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     if_match.check(before.revision)?;
     lifecycle.restore(id, Some(before.revision), caller.actor()).await?;
-    Ok(tagged(lifecycle.get(id).await?))
+    Ok(with_etag(lifecycle.get(id).await?))
 }
 
 /// Deploys the current version to its targets again.
@@ -386,7 +387,7 @@ async fn deploy(
 ) -> Result<Response, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
     lifecycle.redeploy(id, caller.actor()).await?;
-    let mut response = tagged(lifecycle.get(id).await?);
+    let mut response = with_etag(lifecycle.get(id).await?);
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
 }
@@ -404,7 +405,7 @@ async fn renew(
     if let Some((_, reason)) = report.reasons.into_iter().next() {
         return Err(Problem::conflict(reason));
     }
-    let mut response = tagged(lifecycle.get(id).await?);
+    let mut response = with_etag(lifecycle.get(id).await?);
     *response.status_mut() = StatusCode::ACCEPTED;
     Ok(response)
 }
@@ -424,7 +425,7 @@ async fn revoke(
     if let Some((_, reason)) = report.reasons.into_iter().next() {
         return Err(Problem::conflict(reason));
     }
-    Ok(tagged(lifecycle.get(id).await?))
+    Ok(with_etag(lifecycle.get(id).await?))
 }
 
 /// Lists a certificate's versions, newest first.
@@ -526,7 +527,7 @@ async fn export(
     let name = name.map_err(Problem::internal)?;
     let headers =
         [(CONTENT_TYPE, HeaderValue::from_static(exported.media_type)), (CONTENT_DISPOSITION, name)];
-    let mut response = (headers, exported.octets.to_vec()).into_response();
+    let mut response = (headers, exported.bytes.to_vec()).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
 }

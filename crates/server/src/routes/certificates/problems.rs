@@ -4,7 +4,7 @@ use http::StatusCode;
 use issuers::IssuerError;
 use lifecycle::{
     AdmissionError, ApprovalError, BulkError, ClaimError, CreateError, DataError, DismissError, ExportError,
-    JobError, MoveError, PersonChangeError, PolicyChangeError, RemoveError, Stale, UpdateError,
+    JobError, LifecycleActionError, PersonChangeError, PolicyChangeError, RemoveError, Stale, UpdateError,
 };
 use serde_json::json;
 use store::StoreError;
@@ -72,13 +72,14 @@ impl From<UpdateError> for Problem {
     }
 }
 
-impl From<MoveError> for Problem {
-    fn from(error: MoveError) -> Self {
+impl From<LifecycleActionError> for Problem {
+    fn from(error: LifecycleActionError) -> Self {
         match error {
-            MoveError::Stale(stale) => changed(&stale),
-            error @ (MoveError::Illegal(_) | MoveError::NothingToDeploy(_)) => Self::conflict(error),
-            MoveError::NotApproved(error) => Self::approval_required(error),
-            MoveError::Data(error) => error.into(),
+            LifecycleActionError::Stale(stale) => changed(&stale),
+            error @ (LifecycleActionError::IllegalTransition(_)
+            | LifecycleActionError::NothingToDeploy(_)) => Self::conflict(error),
+            LifecycleActionError::NotApproved(error) => Self::approval_required(error),
+            LifecycleActionError::Data(error) => error.into(),
         }
     }
 }

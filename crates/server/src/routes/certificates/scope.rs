@@ -40,7 +40,7 @@ impl<'a> Facts<'a> {
 
     /// Returns the object with the names of its targets. The names are looked up only if the caller's permissions depend on
     /// targets.
-    pub(super) async fn whole(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
+    pub(super) async fn into_object(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
         let mut object = self.object();
         let mut names = Vec::new();
         if caller.depends_on_targets() {
@@ -57,7 +57,7 @@ impl<'a> Facts<'a> {
 }
 
 /// Returns the scopes in which a caller may see certificates; `None` for all. [`may_see`] checks limits on names.
-pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
+pub(super) fn visible_scopes(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
     match caller.reach(permission) {
         Reach::Everything => None,
         Reach::Only(scopes) => scopes.into_iter().map(managed_scope).collect(),
@@ -101,7 +101,7 @@ pub(super) async fn may_create(
     let team = new.team.as_deref();
     let facts =
         Facts { profile: &new.profile, issuer, team, names: names_of(&new.names), targets: &new.targets };
-    let object = facts.whole(store, caller).await?;
+    let object = facts.into_object(store, caller).await?;
     check_profile_and_issuer(store, caller, NEEDED, &object).await?;
     caller.may(NEEDED, &object)?;
     if let Some(name) = &new.name {
@@ -184,10 +184,10 @@ pub(super) async fn check_references(
     let mut hosts = Vec::new();
     for reference in references.targets {
         if let TargetRef::Deploy { target, agent } = reference {
-            let agents = agents.ok_or_else(|| elsewhere("target"))?;
-            let found = agents.target(*target).await.map_err(|_| elsewhere("target"))?;
+            let agents = agents.ok_or_else(|| inaccessible("target"))?;
+            let found = agents.target(*target).await.map_err(|_| inaccessible("target"))?;
             if found.row.settings.agent != *agent {
-                return Err(elsewhere("target"));
+                return Err(inaccessible("target"));
             }
             // A target that a team owns belongs to that team, regardless of its host.
             let targets = Some(vec![found.row.settings.name]);
@@ -195,7 +195,7 @@ pub(super) async fn check_references(
             let owners = caller.ownership().owners(&owned);
             if !owners.is_empty() {
                 if !owners.into_iter().eq(team) {
-                    return Err(elsewhere("target"));
+                    return Err(inaccessible("target"));
                 }
                 continue;
             }
@@ -206,11 +206,11 @@ pub(super) async fn check_references(
         hosts.push((*agent, "agent"));
     }
     for (agent, what) in hosts {
-        let agents = agents.ok_or_else(|| elsewhere(what))?;
-        let host = agents.agent(agent).await.map_err(|_| elsewhere(what))?;
-        let owner = agent::labels_of(&host.labels).remove("team").ok_or_else(|| elsewhere(what))?;
+        let agents = agents.ok_or_else(|| inaccessible(what))?;
+        let host = agents.agent(agent).await.map_err(|_| inaccessible(what))?;
+        let owner = agent::labels_of(&host.labels).remove("team").ok_or_else(|| inaccessible(what))?;
         if team != Some(owner.as_str()) || caller.may_for_team(permission, &owner, object).is_err() {
-            return Err(elsewhere(what));
+            return Err(inaccessible(what));
         }
     }
     Ok(())
@@ -218,7 +218,7 @@ pub(super) async fn check_references(
 
 /// Returns the error for an object that does not exist, or that belongs to another team. The error is the same, so that it
 /// reveals nothing.
-fn elsewhere(what: &str) -> Problem {
+fn inaccessible(what: &str) -> Problem {
     Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
         "set the agent's label `team` to the team of its host; or ask a caller whose permission covers all teams",
     )

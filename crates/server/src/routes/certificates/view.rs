@@ -132,14 +132,14 @@ pub(super) fn chain_pem(chain: &[Vec<u8>]) -> String {
 
 pub(super) fn deployment_view(row: DeploymentRow) -> DeploymentView {
     DeploymentView {
-        target: row.asked.target,
-        agent: row.asked.agent,
+        target: row.requested.target,
+        agent: row.requested.agent,
         state: row.state.name().to_owned(),
-        fingerprint: Fingerprint::from_bytes(row.asked.fingerprint).to_string(),
+        fingerprint: Fingerprint::from_bytes(row.requested.fingerprint).to_string(),
         served: row.served.map(|served| Fingerprint::from_bytes(served).to_string()),
         attempts: row.attempts,
         error: row.error,
-        created_at: time::shown(row.asked.created_at_us),
+        created_at: time::shown(row.requested.created_at_us),
         updated_at: time::shown(row.updated_at_us),
     }
 }

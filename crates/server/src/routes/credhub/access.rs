@@ -13,10 +13,10 @@ use super::paging::Pages;
 use super::principal::Principal;
 use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::credhub::Refused;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 
-pub(super) fn routes() -> Face<Context> {
-    Face::new().route("/api/v1/access", PathOperations::new().get(NonApiAccess::AtPath, access))
+pub(super) fn routes() -> OperationTable<Context> {
+    OperationTable::new().route("/api/v1/access", PathOperations::new().get(NonApiAccess::AtPath, access))
 }
 
 /// Lists the actors with access. With `compared_with`, lists the actors with access to only one of two names. With `since`, lists

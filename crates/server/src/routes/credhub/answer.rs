@@ -27,26 +27,26 @@ pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> Credenti
             certificate: is_certificate.then(facts),
             generation: None,
         },
-        value: version.value.shown(ca_versions),
+        value: version.value.response(ca_versions),
     }
 }
 
 /// Returns the view of a generated version. For a certificate, the view contains the parameters that the store used.
 pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView<SecretJson> {
-    let mut shown = credential(version, ca_versions);
+    let mut response = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))
         && let Some(kept) = &version.parameters
     {
         let longer = version.facts.and_then(|facts| facts.minimum_days);
         let key_type = kept.get("key_type").cloned();
-        shown.version.generation = Some(GenerationFacts {
+        response.version.generation = Some(GenerationFacts {
             duration_overridden: longer.is_some(),
             duration_used: longer.map_or_else(|| kept["duration"].clone(), Into::into),
             key_length: key_type.is_none().then(|| kept["key_length"].clone()),
             key_type,
         });
     }
-    shown
+    response
 }
 
 /// Returns the view of a version without its value.

@@ -33,14 +33,14 @@ pub(super) async fn list(
         }
         None => store.certificates(&requester).await?,
     };
-    let shown = all.into_iter().map(|one| CertificateHistory {
+    let histories = all.into_iter().map(|one| CertificateHistory {
         id: one.id,
         versions: one.versions.iter().map(certificate_version).collect(),
         name: one.name,
         signed_by: Some(one.signed_by),
         signs: one.signs,
     });
-    Ok(Json(Certificates { certificates: shown.collect() }))
+    Ok(Json(Certificates { certificates: histories.collect() }))
 }
 
 pub(super) async fn versions(
@@ -49,7 +49,7 @@ pub(super) async fn versions(
     Path(id): Path<String>,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Vec<CredentialView<SecretJson>>>, Refused> {
-    let requester = reader.reveals()?;
+    let requester = reader.for_reveal()?;
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let id = id_of(&id)?;

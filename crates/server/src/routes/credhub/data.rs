@@ -44,7 +44,7 @@ pub(super) async fn get(
     let hub = context.hub();
     let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
-        let requester = reader.reveals()?;
+        let requester = reader.for_reveal()?;
         let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
         let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
         let versions = match (current, query.versions) {
@@ -60,7 +60,7 @@ pub(super) async fn get(
         let data = versions.iter().map(|version| credential(version, ca_versions)).collect();
         return Ok(Json(Data { data }).into_response());
     }
-    let requester = reader.finds();
+    let requester = reader.for_search();
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
     let days = query.expires_within_days.filter(|days| !days.is_empty());
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
@@ -75,11 +75,11 @@ pub(super) async fn get(
         (None, Some(part)) => store.find(&requester, &SearchFilter::NameLike(part), days).await?,
         (None, None) => return Err(Refused::bad("The query parameter name is required for this request.")),
     };
-    let credentials = found.into_iter().map(|found| shown(found, days.is_some())).collect();
+    let credentials = found.into_iter().map(|found| found_view(found, days.is_some())).collect();
     Ok(Json(FoundCredentials::<FoundView> { credentials }).into_response())
 }
 
-fn shown(found: FoundCredential, with_expiry: bool) -> FoundView {
+fn found_view(found: FoundCredential, with_expiry: bool) -> FoundView {
     FoundView {
         name: found.name,
         version_created_at: time(found.created_at_us),
@@ -92,7 +92,7 @@ pub(super) async fn by_id(
     reader: Reader,
     axum::extract::Path(id): axum::extract::Path<String>,
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
-    let requester = reader.reveals()?;
+    let requester = reader.for_reveal()?;
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
     let version = store.version(&requester, id).await?;
@@ -146,7 +146,7 @@ pub(super) async fn generate(
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     let kind = body::kind(&body)?;
     if kind.regenerate.unwrap_or(false) {
-        return again(&context, &requester, body).await;
+        return regenerate_credential(&context, &requester, body).await;
     }
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
@@ -178,10 +178,10 @@ pub(super) async fn regenerate(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
-    again(&context, &requester, body).await
+    regenerate_credential(&context, &requester, body).await
 }
 
-async fn again(
+async fn regenerate_credential(
     context: &Context,
     requester: &credentials::Requester,
     body: Members,

@@ -18,19 +18,19 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::principal::{Principal, authenticate};
 use crate::credhub::Refused;
-use crate::events::{Followed, Follower};
+use crate::events::{FeedItem, Follower};
 use crate::routes::events::{id_of, place_of};
 
-/// Interval between checks of a subscriber's permissions while there are at most [`LOOKS_MAX`] subscribers. A revoked permission
+/// Interval between checks of a subscriber's permissions while there are at most [`CHECKS_MAX`] subscribers. A revoked permission
 /// takes effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum subscribers that a node checks in one [`POLL_INTERVAL`]. If there are more, each is checked less often.
-const LOOKS_MAX: usize = 256;
+const CHECKS_MAX: usize = 256;
 
 /// Number of consecutive events that the stream skips, because they are not for the caller, before it sends its position. After a
 /// reconnect, the skipped events need not be read again.
-const PASSED_MAX: usize = 500;
+const SKIPPED_MAX: usize = 500;
 
 /// Streams the changes of credentials that the caller may read at the time of each change: `credential.changed` and
 /// `credential.deleted`, with the name but without the value.
@@ -55,11 +55,12 @@ pub(super) async fn follow(
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
     // Read before the stream begins, so that the stream reports every later change.
-    let mark = credentials::tables::Credentials::of(&store).permissions_fingerprint(&requester.actor).await;
-    let mark = mark.map_err(credentials::CredentialError::from)?;
+    let fingerprint =
+        credentials::tables::Credentials::of(&store).permissions_fingerprint(&requester.actor).await;
+    let fingerprint = fingerprint.map_err(credentials::CredentialError::from)?;
     let access = Event::default().event(ACCESS).data(json!(Access { changed: false }).to_string());
-    let look_at = Instant::now() + POLL_INTERVAL;
-    let feed = EventFeed { context, parts, requester, mark, store, follower, look_at, ended: false };
+    let check_at = Instant::now() + POLL_INTERVAL;
+    let feed = EventFeed { context, parts, requester, fingerprint, store, follower, check_at, ended: false };
     let begin = stream::iter([Ok(ready), Ok(access)]);
     let events = begin.chain(feed.events()).take_until(stopping.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
@@ -73,8 +74,8 @@ struct EventFeed {
     store: Store,
     follower: Follower,
     /// Fingerprint of the caller's permissions at the last check.
-    mark: PermissionsFingerprint,
-    look_at: Instant,
+    fingerprint: PermissionsFingerprint,
+    check_at: Instant,
     /// Whether the caller has lost access.
     ended: bool,
 }
@@ -91,8 +92,8 @@ impl EventFeed {
     /// unavailable.
     async fn has_access_changed(&mut self) -> bool {
         let followers = self.context.server().events().credential_subscriber_count();
-        self.look_at =
-            Instant::now() + POLL_INTERVAL * u32::try_from(1 + followers / LOOKS_MAX).unwrap_or(u32::MAX);
+        self.check_at =
+            Instant::now() + POLL_INTERVAL * u32::try_from(1 + followers / CHECKS_MAX).unwrap_or(u32::MAX);
         let requester = match authenticate(&self.parts, &self.context).await {
             Ok(requester) => requester,
             Err(refused) => {
@@ -102,9 +103,9 @@ impl EventFeed {
             }
         };
         let tables = credentials::tables::Credentials::of(&self.store);
-        let Ok(mark) = tables.permissions_fingerprint(&requester.actor).await else { return false };
-        let changed = mark != self.mark || requester.everything != self.requester.everything;
-        (self.requester, self.mark) = (requester, mark);
+        let Ok(fingerprint) = tables.permissions_fingerprint(&requester.actor).await else { return false };
+        let changed = fingerprint != self.fingerprint || requester.full_access != self.requester.full_access;
+        (self.requester, self.fingerprint) = (requester, fingerprint);
         changed
     }
 
@@ -113,11 +114,11 @@ impl EventFeed {
         if self.ended {
             return None;
         }
-        let mut passed = 0;
+        let mut skipped = 0;
         loop {
             let followed = tokio::select! {
                 followed = self.follower.next() => followed?,
-                () = tokio::time::sleep_until(self.look_at) => {
+                () = tokio::time::sleep_until(self.check_at) => {
                     if self.has_access_changed().await {
                         let data = json!(Access { changed: true }).to_string();
                         return Some(Event::default().event(ACCESS).data(data));
@@ -126,20 +127,20 @@ impl EventFeed {
                 }
             };
             let event = match followed {
-                Followed::Lagged(missed) => {
+                FeedItem::Lagged(missed) => {
                     let data = json!(Lagged { missed }).to_string();
                     return Some(Event::default().event(LAGGED).data(data));
                 }
-                Followed::Event(event) => event,
+                FeedItem::Event(event) => event,
             };
             if let Some(change) = &event.credential
                 && change.may_read(&self.requester, &self.store).await.ok()?
             {
-                let told = Event::default().id(id_of(event.place)).event(event.kind.as_str());
-                return Some(told.data(change.data.as_str()));
+                let message = Event::default().id(id_of(event.place)).event(event.kind.as_str());
+                return Some(message.data(change.data.as_str()));
             }
-            passed += 1;
-            if passed >= PASSED_MAX {
+            skipped += 1;
+            if skipped >= SKIPPED_MAX {
                 return Some(Event::default().id(id_of(event.place)).event(PLACE).data("{}"));
             }
         }

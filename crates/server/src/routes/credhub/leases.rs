@@ -23,17 +23,17 @@ use super::context::Context;
 use super::paging::Pages;
 use super::principal::Principal;
 use crate::credhub::Refused;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 
 /// Default port of PostgreSQL, for a URL without one.
 const PORT: u16 = 5_432;
 
-pub(super) fn routes() -> Face<Context> {
+pub(super) fn routes() -> OperationTable<Context> {
     use NonApiAccess::{AtPath, DatabaseManager};
     let on = PathOperations::new;
     let connections = on().get(DatabaseManager, connections).put(DatabaseManager, set_connection);
     let roles = on().get(AtPath, roles).put(DatabaseManager, set_role).delete(DatabaseManager, remove_role);
-    Face::new()
+    OperationTable::new()
         .route("/api/v1/database-connections", connections.delete(DatabaseManager, remove_connection))
         .route("/api/v1/database-roles", roles)
         .route("/api/v1/leases", on().get(AtPath, leases).post(AtPath, create))
@@ -205,7 +205,7 @@ async fn create(
 ) -> Result<Json<NewLeaseView>, Refused> {
     let request: LeaseBody = body::read(&body)?;
     let name = Name::parse(&request.name)?;
-    let wanted = LeaseRequest { ttl_s: request.ttl_seconds, shortens: false };
+    let wanted = LeaseRequest { ttl_s: request.ttl_seconds, clamps_ttl: false };
     let new = context.hub().credentials().create_lease(&requester, &name, wanted).await?;
     Ok(Json(NewLeaseView { lease: lease_view(&new.lease), password: new.password.expose().to_owned() }))
 }
@@ -237,7 +237,7 @@ async fn renew(
     Body(body): Body,
 ) -> Result<Json<LeaseView>, Refused> {
     let request: RenewRequest = body::read(&body)?;
-    let wanted = LeaseRequest { ttl_s: request.ttl_seconds, shortens: true };
+    let wanted = LeaseRequest { ttl_s: request.ttl_seconds, clamps_ttl: true };
     Ok(Json(lease_view(&context.hub().credentials().renew_lease(&requester, lease_id(&id)?, wanted).await?)))
 }
 

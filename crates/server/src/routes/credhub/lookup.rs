@@ -23,17 +23,17 @@ pub(super) async fn lookup(
     Body(body): Body,
 ) -> Result<Json<LookupView<CredentialView<SecretJson>>>, Refused> {
     let request: LookupRequest = body::read(&body)?;
-    let (mut names, mut asked) = (Vec::new(), 0);
+    let (mut names, mut requested) = (Vec::new(), 0);
     let mut lengths = Vec::with_capacity(request.lookups.len());
     for lookup in request.lookups {
         let list = lookup.names();
-        asked += list.len();
+        requested += list.len();
         let before = names.len();
         // An invalid name counts as missing, as in a request for a single name.
         names.extend(list.iter().filter_map(|name| Name::parse(name).ok()));
         lengths.push(names.len() - before);
     }
-    if asked > NAMES_MAX {
+    if requested > NAMES_MAX {
         return Err(Refused::bad(format!("A request can have at most {NAMES_MAX} names.")));
     }
     let store = context.hub().credentials();

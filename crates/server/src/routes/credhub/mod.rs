@@ -6,11 +6,11 @@
 
 mod access;
 pub(super) mod answer;
-pub(super) mod away;
 mod body;
 mod certificates;
 pub(crate) mod context;
 mod data;
+pub(super) mod deletion;
 mod events;
 mod leases;
 pub(super) mod login;
@@ -34,7 +34,7 @@ use http::{Method, StatusCode};
 use crate::credhub::Refused;
 pub use crate::credhub::{ActorRule, BadTemplate, ClaimTemplate, CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 use context::{Context, host};
 
 use body::Body;
@@ -44,7 +44,7 @@ use principal::Principal;
 const VERSION: &str = "2.15.20";
 
 /// Returns the operations of the API with their required permissions. A trailing slash in a path is ignored.
-pub(crate) fn face() -> Face<Context> {
+pub(crate) fn operation_table() -> OperationTable<Context> {
     use NonApiAccess::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
     let on = PathOperations::new;
     let changed = on().get(AtPath, data::get).put(AtPath, data::set).post(AtPath, data::generate);
@@ -52,7 +52,7 @@ pub(crate) fn face() -> Face<Context> {
     let permission = on().get(AtPath, permissions::one).put(AtPath, permissions::replace);
     let versions = on().get(AtPath, certificates::versions).post(AtPath, certificates::add);
     let certificate = "/api/v1/certificates/{id}";
-    Face::new()
+    OperationTable::new()
         .route("/info", on().get(Nothing, info))
         .route("/health", on().get(Nothing, health))
         .route("/version", on().get(Caller, version))
@@ -67,9 +67,9 @@ pub(crate) fn face() -> Face<Context> {
         .route("/api/v1/interpolate", on().post(AtPath, data::interpolate))
         .route("/api/v1/lookup", on().post(AtPath, lookup::lookup))
         .route("/api/v1/events", on().get(Caller, events::follow))
-        .route("/api/v1/deleted", on().get(AtPath, away::deleted))
-        .route("/api/v1/undelete", on().post(AtPath, away::undelete))
-        .route("/api/v1/versions", on().get(AtPath, away::versions).post(AtPath, away::change))
+        .route("/api/v1/deleted", on().get(AtPath, deletion::deleted))
+        .route("/api/v1/undelete", on().post(AtPath, deletion::undelete))
+        .route("/api/v1/versions", on().get(AtPath, deletion::versions).post(AtPath, deletion::change))
         .route("/api/v1/certificates", on().get(AtPath, certificates::list))
         .route(&format!("{certificate}/regenerate"), on().post(AtPath, certificates::regenerate))
         .route(&format!("{certificate}/versions"), versions)
@@ -90,9 +90,9 @@ pub(crate) fn face() -> Face<Context> {
         )
 }
 
-/// Returns the router for the operations of [`face`].
+/// Returns the router for the operations of [`operation_table`].
 pub(crate) fn router(context: &Context) -> Router {
-    face()
+    operation_table()
         .router_with_slashes()
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
@@ -193,7 +193,7 @@ async fn manage(
     Body(body): Body,
 ) -> Result<Json<ReadOnlyMode>, Refused> {
     local(&peer)?;
-    if !requester.everything {
+    if !requester.full_access {
         let text = "Switching the read-only mode needs the permission credential.manage.";
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }

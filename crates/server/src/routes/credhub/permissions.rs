@@ -43,7 +43,7 @@ fn names(operations: Operations) -> Vec<String> {
     operations.names().into_iter().map(str::to_owned).collect()
 }
 
-fn shown(permission: Permission) -> PermissionView {
+fn permission_view(permission: Permission) -> PermissionView {
     PermissionView {
         uuid: permission.id,
         path: permission.path,
@@ -117,11 +117,11 @@ pub(super) async fn find(
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
     let actor = needed(query.actor, "actor")?;
     let there = context.hub().credentials().permission_of(&requester, &actor, &path).await?;
-    Ok(Json(shown(there)))
+    Ok(Json(permission_view(there)))
 }
 
 /// Parses a body of version 2 of the API: actor, path and operations.
-fn whole(body: &Members) -> Result<(String, PermissionPath, Operations), Refused> {
+fn parse_permission(body: &Members) -> Result<(String, PermissionPath, Operations), Refused> {
     let request: PermissionRequest =
         body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;
     let path = PermissionPath::parse(&request.path)?;
@@ -133,9 +133,9 @@ pub(super) async fn create(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    let (actor, path, operations) = whole(&body)?;
+    let (actor, path, operations) = parse_permission(&body)?;
     let made = context.hub().credentials().grant(&requester, &actor, &path, operations).await?;
-    Ok((StatusCode::CREATED, Json(shown(made))).into_response())
+    Ok((StatusCode::CREATED, Json(permission_view(made))).into_response())
 }
 
 pub(super) async fn one(
@@ -143,7 +143,7 @@ pub(super) async fn one(
     Principal(requester): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
-    Ok(Json(shown(context.hub().credentials().permission(&requester, id_of(&id)?).await?)))
+    Ok(Json(permission_view(context.hub().credentials().permission(&requester, id_of(&id)?).await?)))
 }
 
 pub(super) async fn replace(
@@ -152,10 +152,10 @@ pub(super) async fn replace(
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
-    let (actor, path, operations) = whole(&body)?;
+    let (actor, path, operations) = parse_permission(&body)?;
     let store = context.hub().credentials();
     let changed = store.change_permission(&requester, id_of(&id)?, Some((&actor, &path)), operations).await?;
-    Ok(Json(shown(changed)))
+    Ok(Json(permission_view(changed)))
 }
 
 pub(super) async fn change(
@@ -168,7 +168,7 @@ pub(super) async fn change(
     let operations = parse_operations(&request.operations)?;
     let changed =
         context.hub().credentials().change_permission(&requester, id_of(&id)?, None, operations).await?;
-    Ok(Json(shown(changed)))
+    Ok(Json(permission_view(changed)))
 }
 
 pub(super) async fn delete_one(
@@ -176,5 +176,5 @@ pub(super) async fn delete_one(
     Principal(requester): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
-    Ok(Json(shown(context.hub().credentials().revoke_permission(&requester, id_of(&id)?).await?)))
+    Ok(Json(permission_view(context.hub().credentials().revoke_permission(&requester, id_of(&id)?).await?)))
 }

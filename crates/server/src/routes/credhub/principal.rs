@@ -32,7 +32,7 @@ impl FromRequestParts<Context> for Principal {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
-        Ok(Self(slowed(parts, context, identified(parts, context).await)?.changes(parts)?))
+        Ok(Self(count_failure(parts, context, identified(parts, context).await)?.for_change(parts)?))
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Reader(Identified);
 
 impl Reader {
     /// Returns the principal for a request that reveals no value.
-    pub(super) fn finds(self) -> Requester {
+    pub(super) fn for_search(self) -> Requester {
         self.0.requester
     }
 
@@ -50,7 +50,7 @@ impl Reader {
     ///
     /// # Errors
     /// 403 `reauthentication-required` for a session without a recent proof.
-    pub(super) fn reveals(self) -> Result<Requester, Refused> {
+    pub(super) fn for_reveal(self) -> Result<Requester, Refused> {
         self.0.proved()
     }
 }
@@ -59,7 +59,7 @@ impl FromRequestParts<Context> for Reader {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
-        Ok(Self(slowed(parts, context, identified(parts, context).await)?))
+        Ok(Self(count_failure(parts, context, identified(parts, context).await)?))
     }
 }
 
@@ -72,7 +72,7 @@ struct Identified {
 impl Identified {
     /// Returns the principal of a change. A session needs a recent proof of identity for every change, because a change may
     /// replace a value in use, return a value, or let other actors read a value.
-    fn changes(self, parts: &Parts) -> Result<Requester, Refused> {
+    fn for_change(self, parts: &Parts) -> Result<Requester, Refused> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         if reads { Ok(self.requester) } else { self.proved() }
     }
@@ -93,24 +93,28 @@ impl From<Requester> for Identified {
 
 /// Counts failed authentication towards the rate limit. Authenticated callers are exempt, as are callers that cannot be checked
 /// during an outage.
-pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
+pub(crate) fn count_failure<T>(
+    parts: &Parts,
+    context: &Context,
+    result: Result<T, Refused>,
+) -> Result<T, Refused> {
     let failed = |refused: &Refused| {
         !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS
     };
-    if asked.as_ref().is_err_and(failed) {
+    if result.as_ref().is_err_and(failed) {
         context
             .server()
             .limits()
             .failure(address(parts), None)
             .map_err(|problem| too_many_requests(&problem))?;
     }
-    asked
+    result
 }
 
 /// Returns the principal of a request. Unlike the extractor [`Principal`], does not count failed authentication towards the rate
 /// limit.
 pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Requester, Refused> {
-    identified(parts, context).await?.changes(parts)
+    identified(parts, context).await?.for_change(parts)
 }
 
 /// Authenticates by the `Authorization` header, else by the session if the context accepts one, else by the client certificate.
@@ -139,7 +143,11 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
     if token.starts_with(TOKEN_PREFIX) {
         let caller =
             context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
-        return paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)));
+        return rate_limited(
+            context,
+            Some(&caller),
+            caller_requester(&caller, actor_of(context.hub(), &caller)),
+        );
     }
     let hub = context.hub();
     let (grant, login) = match (hub.credentials().access_token(token).await, hub.uaa()) {
@@ -147,14 +155,14 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         // The embedded issuer did not issue the token; the external issuer may have.
         (Err(TokenError::Invalid), Some(uaa)) => {
             let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
-            return paced(context, None, Requester::actor(&actor));
+            return rate_limited(context, None, Requester::actor(&actor));
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = token_of(context, &grant).await?;
     // The actor is derived from the current configuration, not from the configuration at the login.
     let requester = caller_requester(&caller, hub.token_actor(&grant.name, &grant.grant_type));
-    paced(context, Some(&caller), Requester { login: Some(login), ..requester })
+    rate_limited(context, Some(&caller), Requester { login: Some(login), ..requester })
 }
 
 /// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, and
@@ -175,12 +183,16 @@ async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refu
     })?;
     let unproved = caller.require_recent_proof(context.server().clock().now_us()).err();
     let requester =
-        paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))?;
+        rate_limited(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))?;
     Ok(Identified { requester, unproved })
 }
 
 /// Applies the actor's rate limit.
-fn paced(context: &Context, caller: Option<&Caller>, requester: Requester) -> Result<Requester, Refused> {
+fn rate_limited(
+    context: &Context,
+    caller: Option<&Caller>,
+    requester: Requester,
+) -> Result<Requester, Refused> {
     let limits = context.server().limits();
     let within = limits
         .credential_caller(caller, &requester.actor)
@@ -205,11 +217,11 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Req
         }
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
-        return paced(context, None, Requester::actor(&format!("mtls-app:{id}")));
+        return rate_limited(context, None, Requester::actor(&format!("mtls-app:{id}")));
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
-    paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))
+    rate_limited(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))
 }
 
 /// Returns the error for a rejected certificate, or for an unavailable database.

@@ -7,7 +7,7 @@ use api::credhub::{
 use axum::Json;
 use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
-use credentials::{Hook, PermissionPath, PlannedRotation, RotationPolicy, RotationPolicyRow, ShownHook};
+use credentials::{Hook, HookInfo, PermissionPath, PlannedRotation, RotationPolicy, RotationPolicyRow};
 use http::StatusCode;
 use keys::Secret;
 
@@ -17,26 +17,26 @@ use super::context::Context;
 use super::paging::Pages;
 use super::principal::Principal;
 use crate::credhub::Refused;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 
-pub(super) fn routes() -> Face<Context> {
+pub(super) fn routes() -> OperationTable<Context> {
     use NonApiAccess::{AtPath, Manager};
     let on = PathOperations::new;
     let policies = on().get(AtPath, policies).put(AtPath, set_policy).delete(AtPath, remove_policy);
     let hooks = on().get(Manager, hooks).put(Manager, set_hook).delete(Manager, remove_hook);
-    Face::new()
+    OperationTable::new()
         .route("/api/v1/rotation-policies", policies)
         .route("/api/v1/rotations", on().get(AtPath, planned))
         .route("/api/v1/rotations/now", on().post(AtPath, now))
         .route("/api/v1/rotation-hooks", hooks)
 }
 
-fn shown(policy: &RotationPolicyRow) -> RotationPolicyView {
+fn policy_view(policy: &RotationPolicyRow) -> RotationPolicyView {
     RotationPolicyView {
         path: policy.path.clone(),
         every_s: policy.every_s,
-        before_expiry_s: policy.before_s,
-        before_expiry_percent: policy.before_percent,
+        before_expiry_s: policy.before_expiry_s,
+        before_expiry_percent: policy.before_expiry_percent,
         overlap_s: policy.overlap_s,
         hook: policy.hook.clone(),
         set_at: time(policy.set_at_us),
@@ -51,7 +51,7 @@ async fn policies(
 ) -> Result<Response, Refused> {
     let store = context.hub().credentials();
     let page = store.rotation_policies(&requester, pages.after.as_ref(), pages.limit).await?;
-    Ok(pages.answer(page, shown))
+    Ok(pages.answer(page, policy_view))
 }
 
 async fn set_policy(
@@ -69,7 +69,7 @@ async fn set_policy(
         hook: request.hook,
     };
     let set = context.hub().credentials().set_rotation_policy(&requester, &path, policy).await?;
-    Ok(Json(shown(&set)))
+    Ok(Json(policy_view(&set)))
 }
 
 async fn remove_policy(
@@ -118,7 +118,7 @@ async fn now(
     Ok(Json(RotateView { path: path.as_str().to_owned(), due }))
 }
 
-fn hook_view(hook: ShownHook) -> HookView {
+fn hook_view(hook: HookInfo) -> HookView {
     HookView {
         name: hook.name,
         url: hook.url,

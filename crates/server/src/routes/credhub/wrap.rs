@@ -14,14 +14,14 @@ use super::context::Context;
 use super::principal::{Principal, too_many_requests};
 use crate::credhub::Refused;
 use crate::peer::address;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 
 /// Default lifetime of a token, s.
 const SECONDS: u32 = 300;
 
-pub(super) fn routes() -> Face<Context> {
+pub(super) fn routes() -> OperationTable<Context> {
     let on = PathOperations::new;
-    Face::new()
+    OperationTable::new()
         .route("/api/v1/wrap", on().post(NonApiAccess::AtPath, wrap))
         .route("/api/v1/unwrap", on().post(NonApiAccess::OwnCredential, unwrap))
 }
@@ -86,6 +86,6 @@ async fn unwrap(
         kind: read.value.kind().name().to_owned(),
         version: (!read.version.is_nil()).then_some(read.version),
         wrapped_by: read.by,
-        value: read.value.shown(store.options().ca_versions),
+        value: read.value.response(store.options().ca_versions),
     }))
 }

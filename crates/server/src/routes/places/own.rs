@@ -55,7 +55,7 @@ async fn enroll(
 
 /// Returns the calling node. Its client certificate must have the key that was enrolled for this node.
 async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
-    places.check_key(caller.id(), caller.shows("a node")?).await?;
+    places.check_key(caller.id(), caller.enrolled_certificate("a node")?).await?;
     Ok(caller.id())
 }
 
@@ -72,8 +72,8 @@ async fn renew(
     Ok(Json(enrolled_view(places.renew(node, &renewal.csr_pem).await?)))
 }
 
-fn membership_view(told: Membership) -> MembershipView {
-    let Membership { since, anew, more, nodes, gone, absent } = told;
+fn membership_view(update: Membership) -> MembershipView {
+    let Membership { since, anew, more, nodes, gone, absent } = update;
     let views = |statements: Vec<SignedStatement>| -> Vec<StatementView> {
         let view =
             |signed: SignedStatement| StatementView { payload: signed.payload, signature: signed.signature };
@@ -106,7 +106,7 @@ struct NewsParams {
     after: i64,
 }
 
-fn news_view(told: News) -> NewsView {
+fn news_view(update: News) -> NewsView {
     let policy = |PolicyUpdate { id, name, formula, generation, removed }| PolicyNewsView {
         id,
         name,
@@ -124,12 +124,12 @@ fn news_view(told: News) -> NewsView {
         blob,
     };
     NewsView {
-        next: told.next,
-        more: told.more,
-        anew: told.anew,
-        policies: told.policies.into_iter().map(policy).collect(),
-        wraps: told.wraps.into_iter().map(wrap).collect(),
-        keys: told.keys.into_iter().map(key).collect(),
+        next: update.next,
+        more: update.more,
+        anew: update.anew,
+        policies: update.policies.into_iter().map(policy).collect(),
+        wraps: update.wraps.into_iter().map(wrap).collect(),
+        keys: update.keys.into_iter().map(key).collect(),
     }
 }
 

@@ -204,10 +204,10 @@ pub(super) fn destroyed_times() -> Map<String, Json> {
 pub(super) fn version_metadata(
     number: u64,
     mut times: Map<String, Json>,
-    noted: Option<&Json>,
+    stored: Option<&Json>,
 ) -> Map<String, Json> {
     times.insert("version".to_owned(), number.into());
-    times.insert("custom_metadata".to_owned(), custom_metadata(noted));
+    times.insert("custom_metadata".to_owned(), custom_metadata(stored));
     times
 }
 
@@ -217,10 +217,10 @@ pub(super) fn expired_version_metadata(version: &VersionView) -> Map<String, Jso
 }
 
 /// Returns the custom metadata of a version as strings: other values become their JSON text.
-pub(super) fn custom_metadata(noted: Option<&Json>) -> Json {
-    let Some(Json::Object(noted)) = noted else { return Json::Null };
+pub(super) fn custom_metadata(stored: Option<&Json>) -> Json {
+    let Some(Json::Object(stored)) = stored else { return Json::Null };
     let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    noted.iter().map(|(name, value)| (name.clone(), Json::from(text(value)))).collect::<Map<_, _>>().into()
+    stored.iter().map(|(name, value)| (name.clone(), Json::from(text(value)))).collect::<Map<_, _>>().into()
 }
 
 /// A JSON object from a request body, whatever its content type. An empty body is an empty object. [`SecretMembers`] keeps the texts of

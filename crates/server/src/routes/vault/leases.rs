@@ -55,7 +55,7 @@ pub(super) async fn create(
     if token.is_none() && inbound::is_sent_by_web_page(&headers) {
         return Err(Refused::denied());
     }
-    let wanted = LeaseRequest { ttl_s: None, shortens: true };
+    let wanted = LeaseRequest { ttl_s: None, clamps_ttl: true };
     let new = context.hub().credentials().create_lease(&requester, &name, wanted).await.map_err(refused)?;
     let fields = json!({ "username": new.lease.username, "password": new.password.expose() });
     let seconds = (new.lease.expires_at_us - new.lease.created_at_us) / 1_000_000;
@@ -98,7 +98,7 @@ pub(super) async fn renew(
             Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
     };
-    let wanted = LeaseRequest { ttl_s: increment, shortens: true };
+    let wanted = LeaseRequest { ttl_s: increment, clamps_ttl: true };
     let lease = context.hub().credentials().renew_lease(&requester, id, wanted).await.map_err(refused)?;
     Ok(leased(&lease_id(&lease), seconds_until(&context, &lease), Json::Null))
 }

@@ -145,7 +145,7 @@ fn reject_unsupported_settings(body: &Map<String, Json>) -> Result<(), Refused> 
 }
 
 /// Parses the custom metadata of a body: strings, and in a patch `null` for members to remove.
-fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, Json>>, Refused> {
+fn parsed_metadata(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, Json>>, Refused> {
     match body.get("custom_metadata") {
         None => Ok(None),
         Some(Json::Null) => Ok(Some(Map::new())),
@@ -164,7 +164,7 @@ pub(super) async fn set(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&context, &requester, &name, &body, false).await
+    write_metadata(&context, &requester, &name, &body, false).await
 }
 
 pub(super) async fn patch(
@@ -173,10 +173,10 @@ pub(super) async fn patch(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&context, &requester, &name, &body, true).await
+    write_metadata(&context, &requester, &name, &body, true).await
 }
 
-async fn note(
+async fn write_metadata(
     context: &Context,
     requester: &Requester,
     name: &Name,
@@ -184,7 +184,7 @@ async fn note(
     patches: bool,
 ) -> Result<StatusCode, Refused> {
     reject_unsupported_settings(body)?;
-    let Some(noted) = noted(body, patches)? else { return Ok(StatusCode::NO_CONTENT) };
+    let Some(parsed_metadata) = parsed_metadata(body, patches)? else { return Ok(StatusCode::NO_CONTENT) };
     let hub = context.hub();
     let store = hub.credentials();
     let done = match patches {
@@ -193,10 +193,16 @@ async fn note(
             if let Err(error) = store.list_versions(requester, name).await {
                 return Err(denied_or(hub, requester, name, Operation::Read, error).await);
             }
-            store.patch_metadata(requester, name, noted).await
+            store.patch_metadata(requester, name, parsed_metadata).await
         }
         false => {
-            store.set_metadata(requester, name, (!noted.is_empty()).then_some(Json::Object(noted))).await
+            store
+                .set_metadata(
+                    requester,
+                    name,
+                    (!parsed_metadata.is_empty()).then_some(Json::Object(parsed_metadata)),
+                )
+                .await
         }
     };
     match done {

@@ -22,7 +22,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::credhub::context::Context;
 use crate::credhub::CredHub;
-use crate::routing::{Face, NonApiAccess, PathOperations};
+use crate::routing::{NonApiAccess, OperationTable, PathOperations};
 use answer::Refused;
 use mount::{DATABASES, LIST, MOUNT};
 
@@ -37,7 +37,7 @@ const NAMESPACE: &str = "x-vault-namespace";
 const ROOT: [&str; 2] = ["", "root"];
 
 /// Returns the operations of the API with their required permissions. Paths are relative to `/v1`.
-pub(super) fn face() -> Face<Context> {
+pub(super) fn operation_table() -> OperationTable<Context> {
     use NonApiAccess::{AtPath, Caller, Nothing, OwnCredential};
     let on = PathOperations::new;
     let list = || Method::from_bytes(LIST.as_bytes()).unwrap_or(Method::TRACE);
@@ -51,7 +51,7 @@ pub(super) fn face() -> Face<Context> {
     let metadata = written!(on().get(AtPath, metadata::get), AtPath, metadata::set);
     let metadata = metadata.patch(AtPath, metadata::patch).delete(AtPath, metadata::delete);
     let roots = || on().get(AtPath, metadata::list_root).on(list(), AtPath, metadata::list_root_by_method);
-    Face::new()
+    OperationTable::new()
         .route(
             "/secret/data/{*path}",
             data.patch(AtPath, data::patch).delete(AtPath, versions::delete_newest),
@@ -83,9 +83,9 @@ pub(super) fn face() -> Face<Context> {
         .route("/auth/approle/login", written!(on(), OwnCredential, token::login))
 }
 
-/// Returns the router for the operations of [`face`].
+/// Returns the router for the operations of [`operation_table`].
 pub(super) fn router(context: &Context) -> Router {
-    face()
+    operation_table()
         .router()
         .fallback(unknown)
         .method_not_allowed_fallback(unsupported)

@@ -7,7 +7,7 @@ use http::request::Parts;
 use keys::Secret;
 
 use super::super::credhub::context::Context;
-use super::super::credhub::principal::{authenticate, bearer, by_token, slowed};
+use super::super::credhub::principal::{authenticate, bearer, by_token, count_failure};
 use super::answer::Refused;
 
 /// Maximum bytes of a token.
@@ -29,11 +29,11 @@ impl FromRequestParts<Context> for Principal {
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let header = parts.headers.get(TOKEN).map(|header| header.to_str().unwrap_or_default().to_owned());
         let Some(token) = header.filter(|token| !token.is_empty()) else {
-            let requester = slowed(parts, context, authenticate(parts, context).await)?;
+            let requester = count_failure(parts, context, authenticate(parts, context).await)?;
             return Ok(Self { requester, token: bearer(parts).map(Secret::new) });
         };
         let short = if token.len() <= TOKEN_MAX { token.as_str() } else { "" };
-        let requester = slowed(parts, context, by_token(context, short).await)?;
+        let requester = count_failure(parts, context, by_token(context, short).await)?;
         Ok(Self { requester, token: Some(Secret::new(token)) })
     }
 }

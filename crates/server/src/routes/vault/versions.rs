@@ -4,8 +4,8 @@ use credentials::{Name, Operation, Requester, VersionsChange};
 use http::StatusCode;
 use serde_json::{Map, Value as Json};
 
-use super::super::credhub::away::VERSIONS_MAX;
 use super::super::credhub::context::Context;
+use super::super::credhub::deletion::VERSIONS_MAX;
 use super::answer::{Body, Refused, denied_or, number};
 use super::path::SecretName;
 use super::principal::Principal;

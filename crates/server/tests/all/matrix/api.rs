@@ -176,10 +176,10 @@ impl Server {
             return if matches!(status, 401 | 403) { Verdict::Refused } else { Verdict::In };
         };
         self.numbers.set(self.numbers.get() + 1);
-        let asked = ApiRequest::of(route, objects, self.numbers.get());
+        let request = ApiRequest::of(route, objects, self.numbers.get());
         let (status, text) =
-            ask(&self.router, token, route.method.as_str(), &asked.path, asked.body.as_ref()).await;
-        asked.judge(status, &text)
+            ask(&self.router, token, route.method.as_str(), &request.path, request.body.as_ref()).await;
+        request.judge(status, &text)
     }
 }
 

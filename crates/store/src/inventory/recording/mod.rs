@@ -49,14 +49,14 @@ impl Scans<'_> {
                 .write("record", move |tx| async move { postgres::record(tx, scan, &batch).await }.boxed())
                 .await;
         }
-        let (known, learning) = (Arc::clone(&self.0.ids), Arc::clone(&self.0.ids));
+        let (known, cache) = (Arc::clone(&self.0.ids), Arc::clone(&self.0.ids));
         let record = move |transaction: &SqliteTransaction<'_>| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
             sqlite::record(transaction, &known, scan, &batch)
         };
         self.0
-            .alone("-- record", record, move |(recorded, learnt)| {
-                learning.lock().unwrap_or_else(PoisonError::into_inner).learn(learnt);
+            .exclusive("-- record", record, move |(recorded, new_ids)| {
+                cache.lock().unwrap_or_else(PoisonError::into_inner).merge(new_ids);
                 recorded
             })
             .await

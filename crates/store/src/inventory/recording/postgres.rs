@@ -57,11 +57,11 @@ struct Incoming<'b> {
 
 /// Returns the first observation of each endpoint.
 fn distinct<'b>(batch: &'b [NewObservation], tally: &mut Tally) -> Vec<Incoming<'b>> {
-    let mut met = HashSet::with_capacity(batch.len());
+    let mut unique = HashSet::with_capacity(batch.len());
     let mut rows = Vec::with_capacity(batch.len());
     for seen in batch {
         let key = stored_key(&seen.endpoint);
-        if !met.insert(key.clone()) {
+        if !unique.insert(key.clone()) {
             tally.duplicate();
             continue;
         }
@@ -115,11 +115,11 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
     let keys: Keys<'_> = rows.iter().map(|row| &row.key).collect();
     let missing = tx.query(write::ENDPOINTS_MISSING, &keys.parameters()).await?;
     let missing: Vec<usize> =
-        missing.into_iter().map(|mut row| place(&mut row, rows.len())).collect::<Result<_, _>>()?;
+        missing.into_iter().map(|mut row| row_index(&mut row, rows.len())).collect::<Result<_, _>>()?;
     let mut made = HashSet::new();
     if !missing.is_empty() {
-        let new: Keys<'_> = missing.iter().map(|place| &rows[*place].key).collect();
-        let times: Vec<i64> = missing.iter().map(|place| rows[*place].seen.observed_at_us).collect();
+        let new: Keys<'_> = missing.iter().map(|row_index| &rows[*row_index].key).collect();
+        let times: Vec<i64> = missing.iter().map(|row_index| rows[*row_index].seen.observed_at_us).collect();
         let mut parameters = new.parameters();
         parameters.extend([&times as Parameter<'_>, &scan_id]);
         let inserted = tx.query(write::ENDPOINTS_INSERT, &parameters).await?;
@@ -130,8 +130,8 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
         return Err(StoreError::Corrupt(format!("{} endpoints for {} keys", locked.len(), rows.len())));
     }
     for mut found in locked {
-        let place = place(&mut found, rows.len())?;
-        let row = &mut rows[place];
+        let row_index = row_index(&mut found, rows.len())?;
+        let row = &mut rows[row_index];
         row.endpoint = found.int()?;
         row.current = if made.contains(&row.endpoint) {
             None
@@ -151,9 +151,9 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
 }
 
 /// Reads a 1-based position from the next column. Returns it as a 0-based index below `len`.
-fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
-    let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
-    place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
+fn row_index(row: &mut Row, len: usize) -> Result<usize, StoreError> {
+    let row_index = usize::try_from(row.int()? - 1).ok().filter(|row_index| *row_index < len);
+    row_index.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
 }
 
 async fn remove_observed_rows(
@@ -179,23 +179,23 @@ async fn remove_observed_rows(
 }
 
 /// Certificates of the batch, with the time at which the batch first saw each.
-type Met<'b> = BTreeMap<Hash, (&'b NewCertificate, i64)>;
+type FirstSeen<'b> = BTreeMap<Hash, (&'b NewCertificate, i64)>;
 
 async fn store_certificates(
     tx: &mut Tx,
     rows: &[Incoming<'_>],
     tally: &mut Tally,
 ) -> Result<HashMap<Hash, CertificateRef>, StoreError> {
-    let mut met: Met<'_> = BTreeMap::new();
+    let mut unique: FirstSeen<'_> = BTreeMap::new();
     for row in rows {
         for certificate in &row.seen.chain {
-            let first = met.entry(certificate.sha256).or_insert((certificate, row.seen.observed_at_us));
+            let first = unique.entry(certificate.sha256).or_insert((certificate, row.seen.observed_at_us));
             first.1 = first.1.min(row.seen.observed_at_us);
         }
     }
-    let mut known = HashMap::with_capacity(met.len());
-    find_certificates(tx, met.keys(), &mut known).await?;
-    let missing: Met<'_> = met.into_iter().filter(|(hash, _)| !known.contains_key(hash)).collect();
+    let mut known = HashMap::with_capacity(unique.len());
+    find_certificates(tx, unique.keys(), &mut known).await?;
+    let missing: FirstSeen<'_> = unique.into_iter().filter(|(hash, _)| !known.contains_key(hash)).collect();
     if !missing.is_empty() {
         let made = insert_certificates(tx, &missing).await?;
         for stored in made.values() {
@@ -204,8 +204,8 @@ async fn store_certificates(
         insert_contents(tx, &missing, &made).await?;
         known.extend(made);
         // Certificates that another writer stored concurrently.
-        let theirs: Vec<&Hash> = missing.keys().filter(|hash| !known.contains_key(*hash)).collect();
-        find_certificates(tx, theirs.into_iter(), &mut known).await?;
+        let concurrent: Vec<&Hash> = missing.keys().filter(|hash| !known.contains_key(*hash)).collect();
+        find_certificates(tx, concurrent.into_iter(), &mut known).await?;
     }
     for row in rows {
         for certificate in &row.seen.chain {
@@ -235,7 +235,7 @@ async fn find_certificates(
 
 async fn insert_certificates(
     tx: &mut Tx,
-    missing: &Met<'_>,
+    missing: &FirstSeen<'_>,
 ) -> Result<HashMap<Hash, CertificateRef>, StoreError> {
     let issuers = store_issuers(tx, missing).await?;
     let new = || missing.values().map(|(certificate, _)| *certificate);
@@ -269,7 +269,7 @@ async fn insert_certificates(
     Ok(made)
 }
 
-async fn store_issuers(tx: &mut Tx, missing: &Met<'_>) -> Result<HashMap<Hash, i64>, StoreError> {
+async fn store_issuers(tx: &mut Tx, missing: &FirstSeen<'_>) -> Result<HashMap<Hash, i64>, StoreError> {
     let names: BTreeMap<Hash, Cow<'_, str>> = missing
         .values()
         .map(|(certificate, _)| {
@@ -302,7 +302,7 @@ async fn store_issuers(tx: &mut Tx, missing: &Met<'_>) -> Result<HashMap<Hash, i
 /// Inserts the DER and the names of the new certificates.
 async fn insert_contents(
     tx: &mut Tx,
-    missing: &Met<'_>,
+    missing: &FirstSeen<'_>,
     made: &HashMap<Hash, CertificateRef>,
 ) -> Result<(), StoreError> {
     let (mut ids, mut ders): (Vec<i64>, Vec<&[u8]>) = (Vec::new(), Vec::new());
@@ -328,11 +328,12 @@ async fn store_chains(
     rows: &[Incoming<'_>],
     certificates: &HashMap<Hash, CertificateRef>,
 ) -> Result<HashMap<Hash, i64>, StoreError> {
-    let met: BTreeMap<Hash, &NewObservation> =
+    let unique: BTreeMap<Hash, &NewObservation> =
         rows.iter().filter_map(|row| row.chain_sha256.map(|hash| (hash, row.seen))).collect();
-    let mut known: HashMap<Hash, i64> = HashMap::with_capacity(met.len());
-    find_chains(tx, met.keys().map(|hash| &hash[..]).collect(), &mut known).await?;
-    let missing: Vec<&[u8]> = met.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
+    let mut known: HashMap<Hash, i64> = HashMap::with_capacity(unique.len());
+    find_chains(tx, unique.keys().map(|hash| &hash[..]).collect(), &mut known).await?;
+    let missing: Vec<&[u8]> =
+        unique.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
     if missing.is_empty() {
         return Ok(known);
     }
@@ -340,7 +341,7 @@ async fn store_chains(
     for mut row in tx.query(write::CHAINS_INSERT, &[&missing]).await? {
         let (hash, id) = (row.hash()?, row.int()?);
         known.insert(hash, id);
-        let Some(seen) = met.get(&hash) else { continue };
+        let Some(seen) = unique.get(&hash) else { continue };
         for (position, certificate) in seen.chain.iter().enumerate() {
             let Some(member) = certificates.get(&certificate.sha256) else { continue };
             chains.push(id);
@@ -349,8 +350,9 @@ async fn store_chains(
         }
     }
     tx.query(write::CHAIN_MEMBERS_INSERT, &[&chains, &positions, &members]).await?;
-    let theirs: Vec<&[u8]> = met.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
-    find_chains(tx, theirs, &mut known).await?;
+    let concurrent: Vec<&[u8]> =
+        unique.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
+    find_chains(tx, concurrent, &mut known).await?;
     Ok(known)
 }
 

@@ -22,18 +22,18 @@ pub(super) fn record(
     let found = transaction.find(SCAN_ID, &[&scan.as_bytes()])?;
     let scan_id = found.ok_or(StoreError::UnknownScan(scan))?.int()?;
     let mut batch_writer =
-        Batch { db: transaction, known, learnt: RowIdCache::default(), tally: Tally::default(), scan_id };
+        Batch { db: transaction, known, new_ids: RowIdCache::default(), tally: Tally::default(), scan_id };
     for observation in batch {
         batch_writer.observation(observation)?;
     }
     batch_writer.counts()?;
-    Ok((batch_writer.tally.recorded, batch_writer.learnt))
+    Ok((batch_writer.tally.recorded, batch_writer.new_ids))
 }
 
 struct Batch<'a> {
     db: &'a SqliteTransaction<'a>,
     known: &'a RowIdCache,
-    learnt: RowIdCache,
+    new_ids: RowIdCache,
     tally: Tally,
     scan_id: i64,
 }
@@ -170,7 +170,7 @@ impl Batch<'_> {
     }
 
     fn known_certificate(&self, sha256: &[u8; 32]) -> Option<CertificateRef> {
-        self.learnt.certificates.get(sha256).or_else(|| self.known.certificates.get(sha256)).copied()
+        self.new_ids.certificates.get(sha256).or_else(|| self.known.certificates.get(sha256)).copied()
     }
 
     fn certificate(&mut self, new: &NewCertificate, seen_at: i64) -> Result<CertificateRef, StoreError> {
@@ -182,7 +182,7 @@ impl Batch<'_> {
             Some(mut row) => CertificateRef { id: row.int()?, issuer: row.int()? },
             None => self.new_certificate(new, seen_at)?,
         };
-        self.learnt.certificates.insert(new.sha256, stored);
+        self.new_ids.certificates.insert(new.sha256, stored);
         Ok(stored)
     }
 
@@ -214,27 +214,27 @@ impl Batch<'_> {
 
     fn issuer(&mut self, name: &str) -> Result<i64, StoreError> {
         let hash = sha256(name.as_bytes());
-        if let Some(id) = self.learnt.issuers.get(&hash).or_else(|| self.known.issuers.get(&hash)) {
+        if let Some(id) = self.new_ids.issuers.get(&hash).or_else(|| self.known.issuers.get(&hash)) {
             return Ok(*id);
         }
         let id = match self.db.find(sql::ISSUER_ID, &[&hash])? {
             Some(mut row) => row.int()?,
             None => self.db.insert(sql::ISSUER_INSERT, &[&hash, &name])?,
         };
-        self.learnt.issuers.insert(hash, id);
+        self.new_ids.issuers.insert(hash, id);
         Ok(id)
     }
 
     fn chain(&mut self, seen: &NewObservation) -> Result<i64, StoreError> {
         let hash = chain_sha256(&seen.chain);
-        if let Some(id) = self.learnt.chains.get(&hash).or_else(|| self.known.chains.get(&hash)) {
+        if let Some(id) = self.new_ids.chains.get(&hash).or_else(|| self.known.chains.get(&hash)) {
             return Ok(*id);
         }
         let id = match self.db.find(sql::CHAIN_ID, &[&hash])? {
             Some(mut row) => row.int()?,
             None => self.new_chain(seen, hash)?,
         };
-        self.learnt.chains.insert(hash, id);
+        self.new_ids.chains.insert(hash, id);
         Ok(id)
     }
 

@@ -157,14 +157,14 @@ pub(crate) struct RowIdCache {
 
 impl RowIdCache {
     /// Adds the ids of a committed transaction.
-    pub(crate) fn learn(&mut self, new: RowIdCache) {
-        take_over(&mut self.certificates, new.certificates);
-        take_over(&mut self.chains, new.chains);
-        take_over(&mut self.issuers, new.issuers);
+    pub(crate) fn merge(&mut self, new: RowIdCache) {
+        extend_bounded(&mut self.certificates, new.certificates);
+        extend_bounded(&mut self.chains, new.chains);
+        extend_bounded(&mut self.issuers, new.issuers);
     }
 }
 
-fn take_over<V>(known: &mut HashMap<[u8; 32], V>, new: HashMap<[u8; 32], V>) {
+fn extend_bounded<V>(known: &mut HashMap<[u8; 32], V>, new: HashMap<[u8; 32], V>) {
     if known.len() + new.len() > CACHED_IDS_MAX {
         // Clearing is cheaper than tracking the order of use: frequent ids return within one batch.
         known.clear();

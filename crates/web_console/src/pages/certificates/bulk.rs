@@ -57,7 +57,7 @@ pub(super) async fn confirm(
     if whole {
         body = body.says(format!(
             "{} affected, exactly as in the table, even if more certificates match the filter later.",
-            meant(shown)
+            count_with_verb(shown)
         ));
         for one in json::items(&listing) {
             body = body.hidden("id", json::text(one, "/id"));
@@ -74,7 +74,7 @@ pub(super) async fn confirm(
     Page::new(session, title).command(command(action, &filters)).reads(path).show(&body)
 }
 
-fn meant(count: usize) -> String {
+fn count_with_verb(count: usize) -> String {
     if count == 1 { "1 certificate is".to_owned() } else { format!("{count} certificates are") }
 }
 
@@ -174,7 +174,7 @@ fn selection(form: &FormData) -> Value {
     }
     let filter = form.text("filter");
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filter).unwrap_or_default();
-    let members = pairs.into_iter().filter(|(name, _)| facets::NARROWS.contains(&name.as_str()));
+    let members = pairs.into_iter().filter(|(name, _)| facets::FILTERS.contains(&name.as_str()));
     let members: Map<String, Value> = members.map(|(name, value)| (name, value.into())).collect();
     json!({ "filter": members })
 }

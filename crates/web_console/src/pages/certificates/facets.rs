@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::{format, json};
 
 /// Query parameters that filter the list. Other parameters sort it.
-pub(super) const NARROWS: &[&str] = &[
+pub(super) const FILTERS: &[&str] = &[
     "status",
     "name",
     "profile",
@@ -91,7 +91,7 @@ pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, F
 fn without(pairs: &[(String, String)], names: &[&str]) -> String {
     let kept = pairs
         .iter()
-        .filter(|(name, _)| NARROWS.contains(&name.as_str()) && !names.contains(&name.as_str()))
+        .filter(|(name, _)| FILTERS.contains(&name.as_str()) && !names.contains(&name.as_str()))
         .map(|(name, value)| format!("{}={}", api::path::segment(name), api::path::segment(value)));
     kept.collect::<Vec<_>>().join("&")
 }
@@ -100,7 +100,7 @@ fn page(query: &str) -> String {
     if query.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{query}") }
 }
 
-fn narrowed(rest: &str, more: &str) -> String {
+fn filtered_href(rest: &str, more: &str) -> String {
     page(&if rest.is_empty() { more.to_owned() } else { format!("{rest}&{more}") })
 }
 
@@ -110,7 +110,7 @@ fn bucket(group: &Value, parameter: &str, rest: &str, chosen: Option<&str>) -> B
     Bucket {
         words: if value.is_empty() { "none".to_owned() } else { value.replace('_', " ") },
         count: format::number(json::number(group, "/count")),
-        href: (!value.is_empty()).then(|| narrowed(rest, &href)),
+        href: (!value.is_empty()).then(|| filtered_href(rest, &href)),
         chosen: chosen == Some(value),
     }
 }
@@ -144,7 +144,7 @@ fn windows(now: Timestamp, days: &[Value], rest: &str, filters: &str) -> Vec<Buc
         Bucket {
             words: words.to_owned(),
             count: format::number(count),
-            href: Some(narrowed(rest, &query)),
+            href: Some(filtered_href(rest, &query)),
             chosen,
         }
     };
@@ -175,8 +175,8 @@ mod tests {
     fn every_filter_of_the_api_is_kept() {
         let filter = serde_json::to_value(api::certificates::CertificateFilter::default()).unwrap();
         let members: Vec<&String> = filter.as_object().unwrap().keys().collect();
-        let lost: Vec<_> = members.iter().filter(|name| !NARROWS.contains(&name.as_str())).collect();
-        assert!(lost.is_empty() && members.len() == NARROWS.len(), "{lost:?}");
+        let lost: Vec<_> = members.iter().filter(|name| !FILTERS.contains(&name.as_str())).collect();
+        assert!(lost.is_empty() && members.len() == FILTERS.len(), "{lost:?}");
     }
 
     #[test]

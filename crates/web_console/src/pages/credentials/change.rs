@@ -33,9 +33,9 @@ pub(super) fn routes() -> Router<Api> {
         .route("/console/credentials/deletion", post(delete))
         .route("/console/credentials/deleted", get(deleted))
         .route("/console/credentials/undelete", get(confirm_undelete).post(undelete))
-        .route("/console/credentials/permissions", post(give))
+        .route("/console/credentials/permissions", post(grant_permission))
         .route("/console/credentials/permission/remove", get(confirm_revoke_permission))
-        .route("/console/credentials/permission/removal", post(take))
+        .route("/console/credentials/permission/removal", post(revoke_permission))
 }
 
 /// A form field of a credential type.
@@ -318,7 +318,7 @@ async fn undelete(session: Session, form: FormData) -> Result<Response, Failure>
     Ok(redirect(&href(name), "saved", &Value::Null))
 }
 
-async fn give(session: Session, form: FormData) -> Result<Response, Failure> {
+async fn grant_permission(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
         "path": form.text("path"),
         "actor": form.text("actor"),
@@ -348,14 +348,14 @@ async fn confirm_revoke_permission(session: Session, RawQuery(query): RawQuery) 
         .show(&body)
 }
 
-async fn take(session: Session, form: FormData) -> Result<Response, Failure> {
+async fn revoke_permission(session: Session, form: FormData) -> Result<Response, Failure> {
     let (path, actor) = (form.text("path"), form.text("actor"));
-    let asked = format!(
+    let permission_path = format!(
         "/api/v1/permissions?credential_name={}&actor={}",
         api::path::segment(path),
         api::path::segment(actor)
     );
-    session.api.credential_store()?.change(Method::DELETE, &asked, form.csrf(), None).await?;
+    session.api.credential_store()?.change(Method::DELETE, &permission_path, form.csrf(), None).await?;
     let page = if path.ends_with('*') { PAGE.to_owned() } else { href(path) };
     Ok(redirect(&page, "removed", &Value::Null))
 }

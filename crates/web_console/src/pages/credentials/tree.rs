@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<Api> {
     // The second path is the API path of a credential, to which search results link.
-    Router::new().route(PAGE, get(page)).route("/console/data", get(named))
+    Router::new().route(PAGE, get(page)).route("/console/data", get(redirect_to_page))
 }
 
 #[derive(Template)]
@@ -49,7 +49,7 @@ struct Level<'a> {
     credentials: Vec<(&'a str, &'a str)>,
 }
 
-async fn named(RawQuery(query): RawQuery) -> Response {
+async fn redirect_to_page(RawQuery(query): RawQuery) -> Response {
     Redirect::to(&href(&parameter::<String>(query.as_deref(), "name"))).into_response()
 }
 

@@ -55,15 +55,15 @@ struct Part {
     secret: bool,
 }
 
-/// Returns the parts of a value. Secret parts are masked, except the one at `asked`. A value that is a string is always shown,
+/// Returns the parts of a value. Secret parts are masked, except the one at `revealed`. A value that is a string is always shown,
 /// because it is the only part.
-fn parts(value: &Value, asked: Option<&str>) -> Vec<Part> {
+fn parts(value: &Value, revealed: Option<&str>) -> Vec<Part> {
     let mut all = Vec::new();
-    collect(value, asked, String::new(), String::new(), &mut all);
+    collect(value, revealed, String::new(), String::new(), &mut all);
     all
 }
 
-fn collect(value: &Value, asked: Option<&str>, pointer: String, label: String, all: &mut Vec<Part>) {
+fn collect(value: &Value, revealed: Option<&str>, pointer: String, label: String, all: &mut Vec<Part>) {
     let below = |name: &str| {
         let escaped = name.replace('~', "~0").replace('/', "~1");
         let sign = if label.is_empty() { "" } else { " › " };
@@ -74,18 +74,18 @@ fn collect(value: &Value, asked: Option<&str>, pointer: String, label: String, a
         Value::Object(members) if !members.is_empty() => {
             for (name, member) in members {
                 let (pointer, label) = below(name);
-                collect(member, asked, pointer, label, all);
+                collect(member, revealed, pointer, label, all);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             for (place, item) in items.iter().enumerate() {
                 let (pointer, label) = below(&place.to_string());
-                collect(item, asked, pointer, label, all);
+                collect(item, revealed, pointer, label, all);
             }
         }
         leaf => {
             let secret = !PUBLIC.contains(&pointer.as_str()) && !leaf.is_null();
-            let open = !secret || pointer.is_empty() || asked == Some(pointer.as_str());
+            let open = !secret || pointer.is_empty() || revealed == Some(pointer.as_str());
             let text = leaf.as_str().map_or_else(|| leaf.to_string(), str::to_owned);
             all.push(Part { shown: open.then_some(text), pointer, label, secret });
         }
@@ -117,8 +117,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn shown(value: &Value, asked: Option<&str>) -> Vec<(String, Option<String>)> {
-        parts(value, asked).into_iter().map(|part| (part.pointer, part.shown)).collect()
+    fn shown(value: &Value, revealed: Option<&str>) -> Vec<(String, Option<String>)> {
+        parts(value, revealed).into_iter().map(|part| (part.pointer, part.shown)).collect()
     }
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         let value = json!({ "a/b": { "k~": ["one", 7] }, "z": true, "nothing": null, "empty": {} });
         let masked = shown(&value, None);
         assert!(masked.iter().all(|(pointer, shown)| shown.is_none() || pointer == "/nothing"), "{masked:?}");
-        let open = |asked: &str| -> Vec<String> {
-            let secret = parts(&value, Some(asked)).into_iter().filter(|part| part.secret);
+        let open = |revealed: &str| -> Vec<String> {
+            let secret = parts(&value, Some(revealed)).into_iter().filter(|part| part.secret);
             secret.filter_map(|part| part.shown).collect()
         };
         assert_eq!(open("/a~1b/k~0/0"), ["one"]);

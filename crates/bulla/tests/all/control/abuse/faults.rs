@@ -68,7 +68,7 @@ pub(super) fn promotion() -> Outcome {
     primary.wait_for_standby(&standby);
     primary.stop();
     let refused = !create("meanwhile".to_owned());
-    let there = standby.following(&url.parse().unwrap()).to_string();
+    let there = standby.replica_url(&url.parse().unwrap()).to_string();
     let (_, folder) = there.split_once("?host=").unwrap();
     std::fs::remove_file(&address).unwrap();
     std::os::unix::fs::symlink(folder, &address).unwrap();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which the scheduling delay of this process is measured.
-const BEAT: Duration = Duration::from_millis(25);
+const MEASURE_INTERVAL: Duration = Duration::from_millis(25);
 /// Minimum delay that is counted. Smaller delays are within the resolution of the timer.
 const LATENESS_MIN: Duration = Duration::from_millis(5);
 /// Minimum number of measured response times before timeouts adapt to them.
@@ -26,32 +26,33 @@ pub(crate) struct Elapsed;
 
 /// Measured response times, from which timeouts are derived.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct AdaptiveTimeouts {
     /// Total microseconds for which this process was ready to run but was not scheduled.
     starved_us: AtomicU64,
     answers: Mutex<Latencies>,
 }
 
-impl Patience {
+impl AdaptiveTimeouts {
     /// Measures until `stop` how long this process waits for a processor, because of other processes, a quota or its own work.
     pub(crate) fn measure(self: &Arc<Self>, stop: CancellationToken) {
-        let patience = self.clone();
-        let guard = telemetry::tasks::guard("scan-patience");
+        let adaptive_timeouts = self.clone();
+        let guard = telemetry::tasks::guard("scan-adaptive-timeouts");
         tokio::spawn(async move {
             let _guard = guard;
             loop {
-                let due = Instant::now() + BEAT;
+                let due = Instant::now() + MEASURE_INTERVAL;
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep_until(due) => patience.late(due.elapsed()),
+                    () = tokio::time::sleep_until(due) => adaptive_timeouts.late(due.elapsed()),
                 }
             }
         });
     }
 
-    fn late(&self, by: Duration) {
-        if by >= LATENESS_MIN {
-            self.starved_us.fetch_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    fn late(&self, delay: Duration) {
+        if delay >= LATENESS_MIN {
+            self.starved_us
+                .fetch_add(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 
@@ -136,11 +137,11 @@ impl Latencies {
         if self.count < SAMPLES_MIN {
             return None;
         }
-        let wanted = self.count - self.count / 20;
+        let rank = self.count - self.count / 20;
         let mut seen = 0;
         let class = self.classes.iter().position(|count| {
             seen += count;
-            seen >= wanted
+            seen >= rank
         })?;
         Some(Duration::from_millis(2 << class))
     }
@@ -154,29 +155,29 @@ mod tests {
 
     #[test]
     fn timeouts_follow_the_measured_response_times() {
-        let patience = Patience::default();
-        let first = || patience.first_probe_timeout(2 * SECOND, 10 * SECOND);
+        let adaptive_timeouts = AdaptiveTimeouts::default();
+        let first = || adaptive_timeouts.first_probe_timeout(2 * SECOND, 10 * SECOND);
         assert_eq!(first(), 2 * SECOND);
-        (0..SAMPLES_MIN).for_each(|_| patience.answered(SECOND / 20));
+        (0..SAMPLES_MIN).for_each(|_| adaptive_timeouts.answered(SECOND / 20));
         assert_eq!(first(), SECOND, "half of the usual limit on a fast network");
-        assert_eq!(patience.last_probe_timeout(10 * SECOND), 10 * SECOND);
-        (0..SAMPLES_MIN).for_each(|_| patience.answered(SECOND));
+        assert_eq!(adaptive_timeouts.last_probe_timeout(10 * SECOND), 10 * SECOND);
+        (0..SAMPLES_MIN).for_each(|_| adaptive_timeouts.answered(SECOND));
         assert!(first() > 3 * SECOND, "{:?}", first());
-        (0..SAMPLES_MIN).for_each(|_| patience.answered(6 * SECOND));
+        (0..SAMPLES_MIN).for_each(|_| adaptive_timeouts.answered(6 * SECOND));
         assert_eq!(first(), 10 * SECOND, "never more than the last limit");
-        assert_eq!(patience.last_probe_timeout(10 * SECOND), 30 * SECOND);
+        assert_eq!(adaptive_timeouts.last_probe_timeout(10 * SECOND), 30 * SECOND);
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_without_cpu_does_not_count_toward_the_timeout() {
-        let patience = Patience::default();
+        let adaptive_timeouts = AdaptiveTimeouts::default();
         let limit = || SECOND;
-        assert_eq!(patience.wait(limit, std::future::pending::<()>()).await, Err(Elapsed));
+        assert_eq!(adaptive_timeouts.wait(limit, std::future::pending::<()>()).await, Err(Elapsed));
         let slow = async {
             tokio::time::sleep(SECOND / 2).await;
-            patience.late(5 * SECOND);
+            adaptive_timeouts.late(5 * SECOND);
             tokio::time::sleep(4 * SECOND).await;
         };
-        assert_eq!(patience.wait(limit, slow).await, Ok(()));
+        assert_eq!(adaptive_timeouts.wait(limit, slow).await, Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use store::{DAY_US, NewEvent, StoreError};
 use tokio_util::sync::CancellationToken;
 
-use crate::rotation::over;
+use crate::rotation::resolution_events;
 use crate::tables;
 pub use crate::tables::DeletedCredential as Deleted;
 use crate::tables::{
@@ -62,7 +62,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn undelete(&self, requester: &Requester, name: &Name) -> Result<Deleted, CredentialError> {
         let event = self.event(requester, "credential.undelete", name.as_str(), json!({}));
-        let told = self.changed(requester, name, event.at_us);
+        let outbox_event = self.changed(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
         let times = (self.since_us(self.options().undelete_days), self.now_us());
         let restored = self.store().write_indexed("credential_restore", move |tx| {
@@ -70,7 +70,7 @@ impl Credentials {
                 let restored = restore_credential(tx, &requester, &key, times).await?;
                 if restored.is_some() {
                     store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
+                    store::emit(tx, vec![outbox_event]).await?;
                 }
                 Ok(restored)
             }
@@ -96,7 +96,7 @@ impl Credentials {
         change: VersionsChange,
     ) -> Result<(), CredentialError> {
         let now_us = self.now_us();
-        let told = match change {
+        let outbox_event = match change {
             VersionsChange::Undelete => self.changed(requester, name, now_us),
             VersionsChange::Delete | VersionsChange::Destroy => self.gone(requester, name, now_us),
         };
@@ -105,7 +105,7 @@ impl Credentials {
                 ("credential.destroy_versions", Change::EndForGood(now_us))
             }
             VersionsChange::Delete => ("credential.delete_versions", Change::End(now_us)),
-            VersionsChange::Undelete => ("credential.undelete_versions", Change::TakeBack(now_us)),
+            VersionsChange::Undelete => ("credential.undelete_versions", Change::Restore(now_us)),
             VersionsChange::Destroy => ("credential.destroy_versions", Change::Destroy),
         };
         let event = self.event(requester, action, name.as_str(), json!({ "versions": numbers }));
@@ -116,7 +116,7 @@ impl Credentials {
                     change_credential_versions(tx, &requester, &key, numbers.as_deref(), change).await?;
                 if changed {
                     store::audit(tx, vec![event]).await?;
-                    store::emit(tx, vec![told]).await?;
+                    store::emit(tx, vec![outbox_event]).await?;
                 }
                 Ok(changed)
             }
@@ -177,15 +177,17 @@ impl Credentials {
     pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
         let now_us = self.now_us();
         let kept_since_us = self.since_us(self.options().undelete_days);
-        let goes_on = || !stop.is_cancelled() && !self.is_read_only();
-        while goes_on() && tables::Credentials::of(self.store()).destroy_deleted(kept_since_us).await? > 0 {}
-        while goes_on() && self.destroy_expired_batch(kept_since_us, now_us).await? {}
+        let is_running = || !stop.is_cancelled() && !self.is_read_only();
+        while is_running() && tables::Credentials::of(self.store()).destroy_deleted(kept_since_us).await? > 0
+        {
+        }
+        while is_running() && self.destroy_expired_batch(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
         let since_of = |name: &str| self.options().retention_of(name)?.days.map(|days| self.since_us(days));
         let (mut after, mut ended) = (0, false);
-        while !ended && goes_on() {
+        while !ended && is_running() {
             let (walk, _) =
                 tables::Credentials::of(self.store()).destroy_old_versions(after, since_of).await?;
             (after, ended) = (walk.after, walk.ended);
@@ -201,8 +203,8 @@ impl Credentials {
         }
         let destroyed = self.store().write("credential_versions_destroy", move |tx| {
             async move {
-                let healed = destroy_expired_versions(tx, &ended, ended_by_us, now_us).await?;
-                store::emit(tx, over(&healed, now_us)).await
+                let recovered = destroy_expired_versions(tx, &ended, ended_by_us, now_us).await?;
+                store::emit(tx, resolution_events(&recovered, now_us)).await
             }
             .boxed()
         });

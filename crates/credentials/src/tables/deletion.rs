@@ -79,7 +79,7 @@ pub(super) const RESTORE: &str = "-- credential_restore
 UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
 
 /// Credentials that were deleted by the time ?1, so that their retention period has passed.
-pub(super) const AWAY: BulkStatement = db::bulk! {
+pub(super) const DELETED_BEFORE: BulkStatement = db::bulk! {
     "-- credentials_away
 SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT ?2{| FOR UPDATE SKIP LOCKED}"
 };
@@ -159,7 +159,7 @@ pub async fn restore_credential(
     // An expired credential comes before deleted ones, because it still occupies the name.
     let parameters = vec![everything.clone(), actor.clone(), since_us.into(), now_us.into(), name_key.into()];
     if let Some(mut row) = tx.row(ENDED_NAMED, parameters).await? {
-        let change = VersionsChange::TakeBack(now_us);
+        let change = VersionsChange::Restore(now_us);
         let back = change_credential_versions(tx, requester, name_key, None, change).await?;
         return Ok(if back { Some(deleted_row(&mut row)?.0) } else { None });
     }
@@ -180,7 +180,7 @@ AND (ends_at IS NULL OR ends_at > :ends_at)"
 };
 /// Restores versions of a credential that have ended. A time to live in the future is kept. ?1: credential; ?2: numbers; ?3:
 /// current time.
-pub(super) const TAKE_BACK: BulkStatement = db::bulk! { (credential bigint, number bigint, now bigint)
+pub(super) const RESTORE_VERSIONS: BulkStatement = db::bulk! { (credential bigint, number bigint, now bigint)
     "-- credential_versions_take_back
 UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > :now THEN ttl_ends_at END
 WHERE credential_id = :credential AND number = :number AND ends_at <= :now"
@@ -199,7 +199,7 @@ pub enum VersionsChange {
     /// The versions end at this time, µs, permanently. If the active version is among them, all older versions end too.
     EndForGood(i64),
     /// Restores versions that have ended by this time, µs. A time to live in the future is kept.
-    TakeBack(i64),
+    Restore(i64),
     /// Destroys the versions permanently. The name is removed with its last version. An older version replaces the active one.
     Destroy,
 }
@@ -219,28 +219,30 @@ pub async fn change_credential_versions(
     change: VersionsChange,
 ) -> Result<bool, StoreError> {
     let operation = match change {
-        VersionsChange::TakeBack(_) => CredentialOperation::Write,
+        VersionsChange::Restore(_) => CredentialOperation::Write,
         VersionsChange::End(_) | VersionsChange::EndForGood(_) | VersionsChange::Destroy => {
             CredentialOperation::Delete
         }
     };
-    let Some(held) = super::write::hold(tx, requester, name_key, operation).await? else { return Ok(false) };
-    let newest = [held.last_number];
+    let Some(locked) = super::write::lock_credential(tx, requester, name_key, operation).await? else {
+        return Ok(false);
+    };
+    let newest = [locked.last_number];
     let numbers = numbers.unwrap_or(&newest).iter();
     let numbers: Vec<i64> = numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
-    let of = || vec![Column::Int(vec![held.id; numbers.len()]), Column::Int(numbers.clone())];
+    let of = || vec![Column::Int(vec![locked.id; numbers.len()]), Column::Int(numbers.clone())];
     let at = |at_us| [of(), vec![Column::Int(vec![at_us; numbers.len()])]].concat();
     match change {
         VersionsChange::End(at_us) => tx.bulk(&END, at(at_us)).await?,
-        VersionsChange::TakeBack(now_us) => tx.bulk(&TAKE_BACK, at(now_us)).await?,
+        VersionsChange::Restore(now_us) => tx.bulk(&RESTORE_VERSIONS, at(now_us)).await?,
         VersionsChange::Destroy => tx.bulk(&DELETE_NUMBERED, of()).await?,
         VersionsChange::EndForGood(at_us) => {
             tx.bulk(&END, at(at_us)).await?;
-            tx.bulk(&END_OLDER, older(&[held.id], at_us, at_us)).await?;
+            tx.bulk(&END_OLDER, older(&[locked.id], at_us, at_us)).await?;
             tx.bulk(&DELETE_NUMBERED, of()).await?
         }
     };
-    settle(tx, vec![held.id]).await?;
+    update_credentials(tx, vec![locked.id]).await?;
     Ok(true)
 }
 
@@ -251,13 +253,13 @@ fn older(credentials: &[i64], ended_by_us: i64, at_us: i64) -> Vec<Column> {
 }
 
 /// Deletes credentials without versions and updates the current version of the others. Returns the keys of the deleted ones.
-async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, StoreError> {
-    let (mut gone, mut keys) = (Vec::new(), Vec::new());
+async fn update_credentials(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, StoreError> {
+    let (mut deleted_credentials, mut keys) = (Vec::new(), Vec::new());
     for mut row in tx.bulk(&DELETE_EMPTY, vec![Column::Int(credentials.clone())]).await? {
-        gone.push(row.int()?);
+        deleted_credentials.push(row.int()?);
         keys.push(row.text()?);
     }
-    credentials.retain(|id| !gone.contains(id));
+    credentials.retain(|id| !deleted_credentials.contains(id));
     tx.bulk(&SETTLE, vec![Column::Int(credentials)]).await?;
     Ok(keys)
 }
@@ -306,8 +308,8 @@ pub async fn destroy_expired_versions(
         (&DELETE_ENDED, vec![Column::Int(versions.clone()), by]),
     ])
     .await?;
-    let gone = settle(tx, credentials.clone()).await?;
-    super::rotation::delete_rotations(tx, gone).await
+    let deleted_credentials = update_credentials(tx, credentials.clone()).await?;
+    super::rotation::delete_rotations(tx, deleted_credentials).await
 }
 
 /// Progress of a scan over old versions.
@@ -328,17 +330,17 @@ impl Credentials<'_> {
         self,
         requester: &Requester,
         (since_us, now_us): (i64, i64),
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
         let [everything, actor] = requester.listing_parameters();
-        let parameters = vec![everything.clone(), actor.clone(), since_us.into(), super::list::count(most)];
+        let parameters = vec![everything.clone(), actor.clone(), since_us.into(), super::list::count(limit)];
         let mut rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
-        let parameters = vec![everything, actor, since_us.into(), now_us.into(), super::list::count(most)];
+        let parameters = vec![everything, actor, since_us.into(), now_us.into(), super::list::count(limit)];
         rows.extend(self.0.rows(Cost::Walk, ENDED_NAMES, parameters).await?);
         let rows = rows.into_iter().map(|mut row| Ok(deleted_row(&mut row)?.0));
         let mut all = super::list::listed(requester, rows, |deleted| &deleted.name)?;
         all.sort_by_key(|deleted| std::cmp::Reverse(deleted.deleted_at_us));
-        all.truncate(most);
+        all.truncate(limit);
         Ok(all)
     }
 
@@ -348,7 +350,7 @@ impl Credentials<'_> {
     /// # Errors
     /// Errors of the database.
     pub async fn destroy_deleted(self, deleted_by_us: i64) -> Result<u64, StoreError> {
-        let (away, some) = (AWAY.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
+        let (away, some) = (DELETED_BEFORE.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
         self.0
             .write("credentials_destroy", move |tx| {
                 async move {
@@ -407,7 +409,7 @@ impl Credentials<'_> {
             async move {
                 tx.bulk(&LOCK, vec![Column::Int(credentials.clone())]).await?;
                 tx.bulk(&DELETE_OLD, vec![Column::Int(versions)]).await?;
-                settle(tx, credentials).await
+                update_credentials(tx, credentials).await
             }
             .boxed()
         });

@@ -126,9 +126,9 @@ impl LeafIssuer {
     async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
-        let asker = LeafRequester { address, user: None, consumer: Some(&consumer.identity) };
-        self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
-        let minter = self.leaves.minter.over(self.keys.of(&consumer.profile)?);
+        let requester = LeafRequester { address, user: None, consumer: Some(&consumer.identity) };
+        self.leaves.permission.ask(requester, &name).await.map_err(NoLeaf::of)?;
+        let minter = self.leaves.minter.with_keys(self.keys.of(&consumer.profile)?);
         let id = LeafId {
             name: name.clone(),
             authority: minter.authority().fingerprint(),
@@ -137,7 +137,7 @@ impl LeafIssuer {
             user: Some(Arc::clone(&consumer.profile)),
             profile: Arc::clone(&self.leaves.profile),
             mirrored: None,
-            key_goes_to: if consumer.is_local() {
+            key_recipients: if consumer.is_local() {
                 KeyRecipients::ThisMachine
             } else {
                 KeyRecipients::Consumer
