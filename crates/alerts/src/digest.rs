@@ -46,7 +46,10 @@ pub(crate) fn digests(
             severity: of.iter().map(|alert| alert.severity).max().unwrap_or_default(),
             kind: "digest".to_owned(),
             subject: "digest".to_owned(),
-            title: format!("{} alerts since the last digest", of.len()),
+            title: match of.len() {
+                1 => "1 alert since the last digest".to_owned(),
+                number => format!("{number} alerts since the last digest"),
+            },
             attributes: Attributes::default(),
             first_at: rfc3339(of.iter().map(|alert| alert.first_at_us).min().unwrap_or(now_us)),
             last_at: rfc3339(of.iter().map(|alert| alert.last_at_us).max().unwrap_or(now_us)),

@@ -338,7 +338,7 @@ impl Alerts {
                 Err(error) => AlertDeliveryOutcome {
                     id,
                     state: DeliveryState::Waiting,
-                    next_at_us: now_us + WAIT_US,
+                    next_at_us: now_us + wait_us(0, error),
                     error: Some(error.reason.clone()),
                 },
             };
@@ -397,7 +397,7 @@ impl Alerts {
             Err(error) if error.retry && delivery.attempts < TRIES_MAX => AlertDeliveryOutcome {
                 id,
                 state: DeliveryState::Waiting,
-                next_at_us: now_us + wait_us(delivery, &error),
+                next_at_us: now_us + wait_us(delivery.attempts, &error),
                 error: Some(error.reason),
             },
             Err(error) => {
@@ -779,8 +779,9 @@ impl Alerts {
     }
 }
 
-fn wait_us(delivery: &AlertDeliveryRow, error: &ChannelError) -> i64 {
-    let doublings = u32::try_from(delivery.attempts.saturating_sub(1)).unwrap_or(0).min(16);
+/// Returns the wait before the next attempt, in µs: backoff, or the `Retry-After` of the channel if it is longer.
+fn wait_us(attempts: i64, error: &ChannelError) -> i64 {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(0).min(16);
     let retry_after_us =
         error.retry_after.map_or(0, |wait| i64::try_from(wait.as_micros()).unwrap_or(WAIT_MAX_US));
     (WAIT_US << doublings).min(WAIT_MAX_US).max(retry_after_us.min(WAIT_MAX_US))

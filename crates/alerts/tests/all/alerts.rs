@@ -42,8 +42,10 @@ impl Receiver {
                     let Some((head, body)) = read_request(&mut stream).await else { return };
                     let status = answer.load(Ordering::SeqCst);
                     kept.lock().push((head, serde_json::from_slice(&body).unwrap_or_default()));
-                    let text =
-                        format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let wait = if status == 429 { "retry-after: 600\r\n" } else { "" };
+                    let text = format!(
+                        "HTTP/1.1 {status} X\r\n{wait}content-length: 0\r\nconnection: close\r\n\r\n"
+                    );
                     let _ = stream.write_all(text.as_bytes()).await;
                 });
             }
@@ -362,6 +364,20 @@ async fn digest_rule_sends_one_message_a_day(world: World) {
     world.passes(DAY);
     world.settle().await;
     assert_eq!(world.receiver.taken(), []);
+    // The alerts of a rejected digest are sent one by one, after the time that the channel requests.
+    world.failed("certificate/4", "c4").await;
+    world.settle().await;
+    world.receiver.answers(429);
+    world.passes(DAY);
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["digest 1 alert since the last digest"]);
+    world.receiver.answers(200);
+    world.passes(599_000_000);
+    world.settle().await;
+    assert_eq!(world.receiver.taken(), []);
+    world.passes(2_000_000);
+    world.settle().await;
+    assert_eq!(titles(&world.receiver.taken()), ["raised c4: the last run failed"]);
 }
 
 async fn invalid_channels_and_rules_are_rejected(world: World) {
