@@ -1,17 +1,16 @@
 //! Errors of requests to a configured service.
 
-/// Reason why a request to a configured service failed. The texts contain no secrets. They call the service an issuer, because
-/// issuers were the first such services and clients compare the texts.
+/// Reason why a request to a configured service failed. The texts contain no secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
     /// The configuration is invalid: an operator must change it.
-    #[error("the issuer's configuration does not work: {reason}")]
+    #[error("the configuration of the service does not work: {reason}")]
     Misconfigured {
         /// The reason, and what to do about it.
         reason: String,
     },
     /// The service cannot be reached, or its response cannot be understood.
-    #[error("the issuer is not available: {reason}")]
+    #[error("the service is not available: {reason}")]
     Unavailable {
         /// Description of the failure.
         reason: String,
