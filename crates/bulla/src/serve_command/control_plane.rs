@@ -337,7 +337,7 @@ impl ControlPlane {
             audit: self.audit.clone(),
         };
         tasks.spawn(watch.run(stop.clone()));
-        tasks.spawn(purge_issuer_data(self.issuers, stop.clone()));
+        tasks.spawn(maintain_issuers(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
         let (monitor, until) = (self.monitor, stop.clone());
@@ -463,7 +463,7 @@ impl HookSender for Hooks {
 }
 
 /// Maintains the issuers periodically until `stop`: renews logins, and deletes expired orders and challenges.
-async fn purge_issuer_data(issuers: Issuers, stop: CancellationToken) {
+async fn maintain_issuers(issuers: Issuers, stop: CancellationToken) {
     let _live = telemetry::tasks::guard("issuers");
     loop {
         tokio::select! {
