@@ -18,10 +18,11 @@ pub struct Noun<C: Subcommand> {
 /// One command, and the server that it uses.
 #[derive(Args, Debug)]
 pub struct ServerCommand<A: Args> {
-    #[command(flatten)]
-    server: ServerArgs,
+    // First: clap would put it under the heading of the other arguments.
     #[command(flatten)]
     command: A,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// A command that can run against a server.
