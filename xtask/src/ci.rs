@@ -137,10 +137,9 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     if tests.is_err() && !arguments.iter().any(|argument| argument == "--no-fail-fast") {
         return tests;
     }
-    let examples = if chooses_crates(arguments) { Vec::new() } else { crates_with_examples()? };
-    let mut targets = vec!["--doc"];
-    targets.extend(examples.iter().flat_map(|name| ["-p", name]));
-    tests.and(run(&targets))
+    // Of the whole workspace, not of the few crates with examples: Cargo would choose other features of dependencies for these, and
+    // compile most crates again. It skips crates with `doctest = false`.
+    tests.and(run(&["--doc"]))
 }
 
 /// Returns whether arguments contain `-p CRATE`.
@@ -148,29 +147,10 @@ fn chooses_crates(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| argument == "-p" || argument.starts_with("--package"))
 }
 
-/// Returns the crates whose comments contain examples: those without `doctest = false`, which `cargo test --doc` ignores.
-fn crates_with_examples() -> Result<Vec<String>, Failure> {
-    let failed = |error| Failure::Program(format!("cannot read the crates: {error}"));
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(root().join("crates")).map_err(failed)? {
-        let folder = entry.map_err(failed)?.path();
-        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
-        let name = manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-        if let Some(name) = name
-            && folder.join("src/lib.rs").exists()
-            && !manifest.contains("doctest = false")
-        {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
 fn tests_of(targets: &[&str], arguments: &[String], temporary: Option<&TemporaryFolder>) -> Command {
     let mut tests = cargo(&["test"]);
     // cargo rejects `-p CRATE` together with `--workspace`.
-    if !chooses_crates(arguments) && !targets.contains(&"-p") {
+    if !chooses_crates(arguments) {
         tests.arg("--workspace");
     }
     tests.args(targets).args(arguments);

@@ -5,10 +5,7 @@ use clap::Args;
 use crate::exit::{Outcome, Problem};
 
 /// Output format of a command, chosen by `--output`.
-#[derive(
-    Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
-)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub enum Format {
     /// Aligned columns for people, worst first
     #[default]
@@ -21,11 +18,9 @@ pub enum Format {
     Jsonl,
     /// RFC 4180, one row per record
     Csv,
-    /// One self-contained page with charts; scans only
-    Html,
-    /// One YAML document per row; not for scans
+    /// One YAML document per row
     Yaml,
-    /// Names only, one per line; not for scans
+    /// Names only, one per line
     Name,
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
 use crate::connection::{Columns, DocumentRow};
-use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::terminal::{Colour, Paint, table, width};
 use crate::yaml;
@@ -38,22 +37,12 @@ pub struct Printer {
     extra_columns: Vec<String>,
 }
 
-/// Rejects the format `html`, which only scans support.
-pub(crate) fn no_html(format: Format) -> Outcome<()> {
-    if format != Format::Html {
-        return Ok(());
-    }
-    Err(Problem::usage("this command has no HTML output").hint(
-        "use table, wide, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report",
-    ))
-}
-
 impl Printer {
     /// Creates a printer of rows in `format`.
-    pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
-        no_html(format)?;
+    #[must_use]
+    pub fn new(format: Format, colour: Colour) -> Self {
         let paint = Paint(colour.applies_to_stdout());
-        Ok(Self {
+        Self {
             out: BufWriter::new(io::stdout()),
             format,
             paint,
@@ -61,14 +50,14 @@ impl Printer {
             shown: Vec::new(),
             left_out: None,
             extra_columns: Vec::new(),
-        })
+        }
     }
 
     /// Prints a page of rows in the format of the printer.
     pub fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
-            Format::Table | Format::Html => {
+            Format::Table => {
                 let paint = self.paint;
                 self.table(T::TABLE, rows.iter().map(|row| row.cells(paint)), first, width())?;
             }
@@ -137,7 +126,7 @@ impl Printer {
     pub fn documents(&mut self, rows: &[DocumentRow], columns: Columns) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
-            Format::Table | Format::Html if !rows.is_empty() => {
+            Format::Table if !rows.is_empty() => {
                 let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(columns)).collect();
                 if first {
                     (self.shown, self.left_out) = fitting(columns, &cells, width());
@@ -150,7 +139,7 @@ impl Printer {
                 self.table(&heads, cells, first, width())?;
                 self.shown = shown;
             }
-            Format::Table | Format::Html => {}
+            Format::Table => {}
             Format::Wide => self.wide(rows, columns, first)?,
             Format::Json => self.json(rows.iter().map(|row| row.json().clone()), first)?,
             Format::Jsonl => {

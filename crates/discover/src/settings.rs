@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::output::ReportFormat;
 use cli::configuration::{Key, Kind, Layers, UnknownVariables};
 use cli::exit::{Outcome, Problem};
-use cli::format::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::fail_on::FailOn;
@@ -182,7 +182,7 @@ pub struct ScanSettings {
     /// Sources of revocation status. Default: no revocation check.
     pub revocation: RevocationSetting,
     /// Output format of `bulla scan` without `--output`.
-    pub output: Format,
+    pub output: ReportFormat,
     /// Maximum rows of the table; 0: all.
     pub table_rows: usize,
 }
@@ -236,7 +236,7 @@ impl Default for ScanSettings {
             retry: engine.second_pass,
             finish_handshakes: engine.finish_handshake,
             revocation: RevocationSetting::Off,
-            output: Format::Table,
+            output: ReportFormat::Table,
             // About two terminal screens.
             table_rows: 50,
         }

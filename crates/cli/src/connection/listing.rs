@@ -13,7 +13,7 @@ use super::Client;
 use super::row::{Columns, DocumentRow, Style, text};
 use crate::exit::{Exit, Outcome, Problem, print};
 use crate::format::Format;
-use crate::printer::{Printer, no_html};
+use crate::printer::Printer;
 use crate::query::Query;
 use crate::repeat::Repeat;
 use crate::terminal::{Colour, Paint, table, width};
@@ -124,7 +124,7 @@ impl Listing {
         columns: Columns,
         shown: fn(Value) -> Value,
     ) -> Outcome<()> {
-        let mut printer = Printer::new(self.show.output, self.show.color)?;
+        let mut printer = Printer::new(self.show.output, self.show.color);
         let (mut after, mut found) = (self.after.clone(), Vec::new());
         loop {
             let limit = if self.all { PAGE_ROWS } else { self.limit.clamp(1, PAGE_ROWS) };
@@ -169,7 +169,7 @@ pub fn print_rows(documents: Vec<Value>, columns: Columns, show: &Output) -> Out
     if let Some(query) = &show.query {
         return print_query_result(query, &Value::Array(documents));
     }
-    let mut printer = Printer::new(show.output, show.color)?;
+    let mut printer = Printer::new(show.output, show.color);
     let rows: Vec<DocumentRow> = documents.into_iter().map(DocumentRow::of).collect();
     let printed = printer.documents(&rows, columns).and_then(|()| printer.end(None));
     printed.map_err(|error| Problem::output(&error))
@@ -187,7 +187,6 @@ pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
     if let Some(query) = &output.query {
         return print_query_result(query, document);
     }
-    no_html(output.output)?;
     let mut out = std::io::stdout().lock();
     let mut print = || -> std::io::Result<()> {
         match (output.output, document) {

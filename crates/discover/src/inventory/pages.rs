@@ -53,7 +53,7 @@ async fn print_once<K: Clone, T: Listed>(
     of: Vec<K>,
     fetch: &impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
 ) -> Outcome<()> {
-    let mut printer = Printer::new(pages.show.output, pages.show.color)?;
+    let mut printer = Printer::new(pages.show.output, pages.show.color);
     let (mut next, mut found) = (None, Vec::new());
     for which in of {
         let mut after = pages.after.clone();

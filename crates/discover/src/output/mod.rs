@@ -17,30 +17,61 @@ pub(crate) use report::{Report, ReportStyle, Sink, sink};
 pub(crate) use table::expires;
 pub(crate) use tally::{ScanSummary, Stored, Summary, Tally};
 
+/// Output format of a scan.
+#[derive(
+    Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportFormat {
+    /// Aligned columns for people, worst first
+    #[default]
+    Table,
+    /// A table with all columns, whatever the width of the terminal
+    Wide,
+    /// One JSON document
+    Json,
+    /// One JSON document per line, as soon as a result arrives
+    Jsonl,
+    /// RFC 4180, one row per record
+    Csv,
+    /// One self-contained page with charts
+    Html,
+}
+
+impl ReportFormat {
+    /// Returns the format of a list of rows without a report.
+    ///
+    /// # Errors
+    /// The format is HTML.
+    pub(crate) fn of_rows(self) -> Outcome<Format> {
+        match self {
+            Self::Table => Ok(Format::Table),
+            Self::Wide => Ok(Format::Wide),
+            Self::Json => Ok(Format::Json),
+            Self::Jsonl => Ok(Format::Jsonl),
+            Self::Csv => Ok(Format::Csv),
+            Self::Html => Err(Problem::usage("a scan with --liveness has no HTML output")
+                .hint("use --output table, wide, json, jsonl or csv")),
+        }
+    }
+}
+
 /// Creates the report in `format`, written to `sink`.
-///
-/// # Errors
-/// The format does not support scans.
 pub(crate) fn report(
-    format: Format,
+    format: ReportFormat,
     sink: Sink,
     style: ReportStyle,
     started_at_us: i64,
-) -> Outcome<Box<dyn Report>> {
-    Ok(match format {
-        Format::Table => Box::new(table::TableReport::new(sink, style, started_at_us)),
-        Format::Wide => {
+) -> Box<dyn Report> {
+    match format {
+        ReportFormat::Table => Box::new(table::TableReport::new(sink, style, started_at_us)),
+        ReportFormat::Wide => {
             let style = ReportStyle { width: None, ..style };
             Box::new(table::TableReport::new(sink, style, started_at_us))
         }
-        Format::Json => Box::new(json::JsonReport::document(sink, style, started_at_us)),
-        Format::Jsonl => Box::new(json::JsonReport::lines(sink, style)),
-        Format::Csv => Box::new(csv::CsvReport::new(sink)),
-        Format::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
-        Format::Yaml | Format::Name => {
-            return Err(Problem::usage("a scan has no yaml or name output").hint(
-                "use table, wide, json, jsonl, csv or html; `bulla inventory list` supports the other formats",
-            ));
-        }
-    })
+        ReportFormat::Json => Box::new(json::JsonReport::document(sink, style, started_at_us)),
+        ReportFormat::Jsonl => Box::new(json::JsonReport::lines(sink, style)),
+        ReportFormat::Csv => Box::new(csv::CsvReport::new(sink)),
+        ReportFormat::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
+    }
 }

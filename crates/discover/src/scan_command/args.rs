@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::output::ReportFormat;
 use clap::{ArgAction, Args};
-use cli::format::Format;
 use cli::terminal::Colour;
 use cli::units;
 
@@ -144,7 +144,7 @@ pub struct ScanArgs {
 
     /// Output format [default: table]
     #[arg(long, short, help_heading = "Output", value_enum, value_name = "FORMAT")]
-    pub(crate) output: Option<Format>,
+    pub(crate) output: Option<ReportFormat>,
     /// Write the results into this file instead of standard output
     #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) output_file: Option<PathBuf>,

@@ -71,7 +71,7 @@ pub(super) async fn run(
     });
     let words = demo.map_or_else(|| spec.targets.clone(), Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
-    let mut printer = Printer::new(spec.settings.output, args.color)?;
+    let mut printer = Printer::new(spec.settings.output.of_rows()?, args.color);
     let (give, mut take) = mpsc::channel(IN_FLIGHT_MAX);
     // Use a separate thread, because standard input blocks. The thread ends with the input, or once the receiver is dropped.
     std::thread::spawn(move || targets.into_iter().try_for_each(|target| give.blocking_send(target)));

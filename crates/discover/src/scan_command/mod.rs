@@ -14,8 +14,8 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::output::ReportFormat;
 use cli::exit::{Exit, Outcome, Problem};
-use cli::format::Format;
 use cli::terminal::{self, Paint};
 use cli::units::now_us;
 use inventory::history::CloudCalls;
@@ -111,7 +111,7 @@ async fn scan(
     let scanner = scanner(&spec, demo, in_flight, args.deadline)?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
-    let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us)?;
+    let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us);
     let run = scanner.start(targets, known, stop.clone());
     let (run, listing) = match clouds {
         Some(clouds) => {
@@ -209,7 +209,8 @@ fn scanner(
 /// scan.
 fn should_show_progress(args: &ScanArgs, settings: &ScannerSettings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
-    let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
+    let streams =
+        matches!(settings.scan.output, ReportFormat::Json | ReportFormat::Jsonl | ReportFormat::Csv);
     !(args.quiet || streams && to_terminal)
 }
 
