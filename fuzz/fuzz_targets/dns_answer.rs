@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use outbound::resolve::{LIFETIME_MAX, read_octets};
+use outbound::resolve::{LIFETIME_MAX, read_response};
 
-fuzz_target!(|octets: &[u8]| {
-    if let Ok(addresses) = read_octets(octets, "www.example") {
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(addresses) = read_response(bytes, "www.example") {
         assert!(addresses.iter().all(|(_, lifetime)| *lifetime <= LIFETIME_MAX));
         // Each address takes four octets at least.
-        assert!(addresses.len() <= octets.len() / 4);
+        assert!(addresses.len() <= bytes.len() / 4);
     }
 });

@@ -42,25 +42,25 @@ const STEPS: &[Step] = &[
     ("features", features),
 ];
 
-/// Part of a full run. Its `steps` run in order. The steps of `beside` run concurrently with `steps`, also in order, so that the
+/// Part of a full run. Its `steps` run in order. The steps of `concurrent` run concurrently with `steps`, also in order, so that the
 /// processors have work while tests wait for other programs and timers.
 struct Phase {
     steps: &'static [&'static str],
-    beside: &'static [&'static str],
-    /// Niceness of the steps of `beside`.
+    concurrent: &'static [&'static str],
+    /// Niceness of the steps of `concurrent`.
     niceness: &'static str,
 }
 
 const PHASES: &[Phase] = &[
-    Phase { steps: &["tools", "lock"], beside: &[], niceness: "0" },
+    Phase { steps: &["tools", "lock"], concurrent: &[], niceness: "0" },
     Phase {
         steps: &["tests"],
-        beside: &["interop-tools", "clippy", "doc", "fmt", "site", "deny", "advisories"],
+        concurrent: &["interop-tools", "clippy", "doc", "fmt", "site", "deny", "advisories"],
         niceness: "19",
     },
-    Phase { steps: &["abuse", "kernels"], beside: &[], niceness: "0" },
+    Phase { steps: &["abuse", "kernels"], concurrent: &[], niceness: "0" },
     // `features` last: it replaces the binary that the other steps use.
-    Phase { steps: &["packages", "interop", "features"], beside: &["console"], niceness: "0" },
+    Phase { steps: &["packages", "interop", "features"], concurrent: &["console"], niceness: "0" },
 ];
 
 /// Runs the named steps, or all of them.
@@ -84,13 +84,13 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
 
 fn run_phase(phase: &Phase) -> Result<(), Failure> {
     if phase.steps == ["tests"] {
-        return timed("tests", || tests_and_beside(phase));
+        return timed("tests", || tests_with_concurrent_steps(phase));
     }
-    let beside = if phase.beside.is_empty() { None } else { Some(Beside::start(phase)?) };
+    let concurrent = if phase.concurrent.is_empty() { None } else { Some(ConcurrentSteps::start(phase)?) };
     for name in phase.steps {
         run_step(find(name)?)?;
     }
-    beside.map_or(Ok(()), Beside::wait)
+    concurrent.map_or(Ok(()), ConcurrentSteps::wait)
 }
 
 fn run_step((name, step): &Step) -> Result<(), Failure> {
@@ -211,40 +211,43 @@ fn test_command() -> Command {
     tests
 }
 
-/// Runs the tests. Starts the steps of `beside` once all tests are compiled.
-fn tests_and_beside(phase: &Phase) -> Result<(), Failure> {
+/// Runs the tests. Starts the steps of `concurrent` once all tests are compiled.
+fn tests_with_concurrent_steps(phase: &Phase) -> Result<(), Failure> {
     let started = |error| Failure::Program(format!("cannot start cargo: {error}"));
     let mut tests = test_command().stderr(Stdio::piped()).spawn().map_err(started)?;
     let lines = tests.stderr.take().map(BufReader::new);
-    let mut beside = None;
+    let mut concurrent = None;
     for line in lines.into_iter().flat_map(BufReader::lines).map_while(Result::ok) {
         eprintln!("{line}");
-        if beside.is_none() && line.trim_start().starts_with(TESTS_RUN) {
-            beside = Some(Beside::start(phase)?);
+        if concurrent.is_none() && line.trim_start().starts_with(TESTS_RUN) {
+            concurrent = Some(ConcurrentSteps::start(phase)?);
         }
     }
     let status = tests.wait().map_err(started)?;
     if !status.success() {
         return Err(Failure::Program(format!("cargo xtask test failed: {status}")));
     }
-    beside.map_or(Ok(()), Beside::wait)
+    concurrent.map_or(Ok(()), ConcurrentSteps::wait)
 }
 
 /// Steps that run concurrently with others, with their output in a file. Dropping it ends them.
-struct Beside {
+struct ConcurrentSteps {
     names: String,
     process: Child,
     log: PathBuf,
 }
 
-impl Beside {
+impl ConcurrentSteps {
     fn start(phase: &Phase) -> Result<Self, Failure> {
-        let names = phase.beside.join(" ");
+        let names = phase.concurrent.join(" ");
         let failed = |error| Failure::Program(format!("cannot start {names}: {error}"));
         let log = root().join(format!("target/beside-{}.log", phase.steps[0]));
         let output = File::create(&log).map_err(failed)?;
         let mut steps = command("nice");
-        steps.args(["-n", phase.niceness, "cargo", "xtask", "ci"]).args(phase.beside).stdin(Stdio::null());
+        steps
+            .args(["-n", phase.niceness, "cargo", "xtask", "ci"])
+            .args(phase.concurrent)
+            .stdin(Stdio::null());
         steps.stderr(output.try_clone().map_err(failed)?).stdout(output).process_group(0);
         let process = steps.spawn().map_err(failed)?;
         Ok(Self { names, process, log })
@@ -261,7 +264,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for ConcurrentSteps {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
             let group = format!("-{}", self.process.id());

@@ -142,12 +142,12 @@ impl Agents {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks
         };
-        let (mut looks, mut writes, mut purges) =
+        let (mut polls, mut writes, mut purges) =
             (every(POLL_INTERVAL), every(WRITE_EVERY), every(PURGE_EVERY));
         loop {
             let result = tokio::select! {
                 () = stop.cancelled() => break,
-                _ = looks.tick() => self.poll_for_work().await,
+                _ = polls.tick() => self.poll_for_work().await,
                 _ = writes.tick() => self.store_last_seen().await,
                 _ = purges.tick() => {
                     tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKEN_RETENTION_US).await.map(drop)

@@ -141,8 +141,8 @@ mod tests {
             addresses: "10.0.0.1, x, 2001:db8::1,<script>".to_owned(),
             ..HostFacts::default()
         };
-        let kept = stored(wild);
-        assert_eq!(kept.hostname.len(), FACT_MAX);
-        assert_eq!(kept.addresses, r#"["10.0.0.1","2001:db8::1"]"#);
+        let truncated = stored(wild);
+        assert_eq!(truncated.hostname.len(), FACT_MAX);
+        assert_eq!(truncated.addresses, r#"["10.0.0.1","2001:db8::1"]"#);
     }
 }

@@ -136,11 +136,11 @@ impl Agents {
                 let why = "the agent changed, so the password would be sent to another host: give the password again";
                 return Err(AgentError::Invalid(why.to_owned()));
             }
-            let kept = self.open_target(&before)?.password().cloned();
-            let kept = kept.ok_or_else(|| {
+            let stored_password = self.open_target(&before)?.password().cloned();
+            let stored_password = stored_password.ok_or_else(|| {
                 AgentError::Invalid("password is required: the target has no stored password".to_owned())
             })?;
-            new.target.set_password(kept);
+            new.target.set_password(stored_password);
         }
         let settings = self.settings(id, &new).await?;
         let details = json!({"name": new.name, "agent": new.agent, "type": new.target.kind()});

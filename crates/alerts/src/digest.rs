@@ -22,13 +22,13 @@ pub(crate) fn last_digest_at(now_us: i64, hour: u8) -> i64 {
 
 /// Builds one message per channel, with the ids of the deliveries that it contains.
 pub(crate) fn digests(
-    held: &[AlertDeliveryRow],
+    for_digest: &[AlertDeliveryRow],
     alerts: &[AlertRow],
     now_us: i64,
 ) -> Vec<(Uuid, Vec<Uuid>, Message)> {
     let by_row: BTreeMap<i64, &AlertRow> = alerts.iter().map(|alert| (alert.row, alert)).collect();
     let mut channels: BTreeMap<Uuid, Vec<&AlertDeliveryRow>> = BTreeMap::new();
-    for delivery in held {
+    for delivery in for_digest {
         channels.entry(delivery.channel).or_default().push(delivery);
     }
     let message = |deliveries: &[&AlertDeliveryRow]| {

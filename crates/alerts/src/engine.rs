@@ -245,9 +245,9 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let place = self.0.store.outbox_position(CONSUMER).await?;
-        let events = self.0.store.outbox_after(place, BATCH).await?;
-        let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
+        let position = self.0.store.outbox_position(CONSUMER).await?;
+        let events = self.0.store.outbox_after(position, BATCH).await?;
+        let Some(last) = events.last().map(|event| event.position) else { return Ok(()) };
         report.events += events.len() as u64;
         let work = AlertChanges::of(plan, &events, now_us);
         report.raised += work.raise.len() as u64;
@@ -322,13 +322,13 @@ impl Alerts {
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
         let before = last_digest_at(now_us, plan.settings.digest_hour);
-        let held = tables::Alerts::of(&self.0.store).held_deliveries(before, BATCH).await?;
-        if held.is_empty() {
+        let for_digest = tables::Alerts::of(&self.0.store).deliveries_for_digest(before, BATCH).await?;
+        if for_digest.is_empty() {
             return Ok(());
         }
-        let alerts = self.alerts_of(&held).await?;
+        let alerts = self.alerts_of(&for_digest).await?;
         let channels = self.channel_configs().await?;
-        for (channel, deliveries, message) in digests(&held, &alerts, now_us) {
+        for (channel, deliveries, message) in digests(&for_digest, &alerts, now_us) {
             let outcome = self.send_message(channels.get(&channel), &message, now_us).await;
             let settled = |id| match &outcome {
                 Ok(()) => {

@@ -469,9 +469,9 @@ mod tests {
             };
             assert_eq!(*raised, kind);
             assert!(title.starts_with("a.example:443 "), "{title}");
-            let told =
+            let actual =
                 (attributes.team.as_deref(), attributes.issuer.as_deref(), attributes.detail.as_deref());
-            assert_eq!(told, (Some("t"), Some("CN=Issuer"), Some("why")));
+            assert_eq!(actual, (Some("t"), Some("CN=Issuer"), Some("why")));
             let (name, ownership) = ("a.example:443".to_owned(), Ownership::default());
             let over = of(&Event::EndpointTroubleOver(EndpointTroubleOver { name, condition, ownership }));
             assert!(
@@ -500,8 +500,11 @@ mod tests {
             ownership: ownership(),
         }));
         assert!(matches!(&found[..], [AlertEffect::Watch { not_after_us: 2, .. }]), "{found:?}");
-        let gone = of(&Event::CertificateUnserved(CertificateUnserved {}));
-        assert!(matches!(&gone[..], [AlertEffect::Resolve { .. }, AlertEffect::Forget { .. }]), "{gone:?}");
+        let unserved = of(&Event::CertificateUnserved(CertificateUnserved {}));
+        assert!(
+            matches!(&unserved[..], [AlertEffect::Resolve { .. }, AlertEffect::Forget { .. }]),
+            "{unserved:?}"
+        );
         let much = of(&Event::WatchFinished(run(WatchCounts { untold: 7, ..WatchCounts::default() })));
         assert!(
             matches!(&much[1], AlertEffect::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
@@ -630,10 +633,10 @@ mod tests {
             (behind, "ct.behind", Severity::Medium, vec![caught_up]),
         ] {
             let raised = of(&event);
-            let [AlertEffect::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
+            let [AlertEffect::Raise { kind: actual, severity: weight, title, .. }] = &raised[..] else {
                 panic!("{raised:?}")
             };
-            assert_eq!((*told, *weight), (kind, severity), "{title}");
+            assert_eq!((*actual, *weight), (kind, severity), "{title}");
             for over in over {
                 let all = of(&over);
                 assert!(

@@ -101,14 +101,14 @@ pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, no
         .thresholds
         .iter()
         .enumerate()
-        .filter_map(|(place, threshold)| {
-            Some((instant(threshold, life, not_after_us)?, place, threshold.severity))
+        .filter_map(|(index, threshold)| {
+            Some((instant(threshold, life, not_after_us)?, index, threshold.severity))
         })
         .collect();
     instants.sort_by_key(|(at, _, severity)| (*at, *severity));
     let reached = instants.iter().rev().find(|(at, ..)| *at <= now_us);
     Due {
-        reached: reached.map(|(_, place, severity)| (*place, *severity)),
+        reached: reached.map(|(_, index, severity)| (*index, *severity)),
         next_at_us: instants.iter().map(|(at, ..)| *at).find(|at| *at > now_us).unwrap_or(NO_THRESHOLD_US),
     }
 }
@@ -180,13 +180,13 @@ mod tests {
             life in 1..10 * 365 * DAY_US, now in 0..12 * 365 * DAY_US,
         ) {
             let settings = Settings::default();
-            let here = due(&settings, 0, life, now);
-            prop_assert!(here.next_at_us > now);
-            if here.next_at_us != NO_THRESHOLD_US {
-                prop_assert!(here.next_at_us <= life);
-                let there = due(&settings, 0, life, here.next_at_us);
-                prop_assert!(there.reached.is_some());
-                prop_assert_ne!(there.reached, here.reached);
+            let current = due(&settings, 0, life, now);
+            prop_assert!(current.next_at_us > now);
+            if current.next_at_us != NO_THRESHOLD_US {
+                prop_assert!(current.next_at_us <= life);
+                let following = due(&settings, 0, life, current.next_at_us);
+                prop_assert!(following.reached.is_some());
+                prop_assert_ne!(following.reached, current.reached);
             }
         }
     }

@@ -91,16 +91,16 @@ impl AlertChanges {
     pub(super) fn for_reached_thresholds(plan: &Plan, reached: Vec<AlertScheduleRow>, now_us: i64) -> Self {
         let mut work = Self::default();
         for mut row in reached {
-            let stands = due(&plan.settings, row.not_before_us, row.not_after_us, now_us);
-            if let Some((place, severity)) = stands.reached {
+            let status = due(&plan.settings, row.not_before_us, row.not_after_us, now_us);
+            if let Some((position, severity)) = status.reached {
                 let mut of: Attributes = serde_json::from_str(&row.attributes).unwrap_or_default();
                 of.not_after = Some(rfc3339(row.not_after_us));
                 let title = expiry_title(&row, &of, now_us);
-                let dedup = format!("certificate.expiring/{}/{place}", row.subject);
+                let dedup = format!("certificate.expiring/{}/{position}", row.subject);
                 let (kind, subject) = ("certificate.expiring", row.subject.clone());
                 work.raise.push(plan.alert(dedup, kind, subject, severity, title, &of, now_us, now_us));
             }
-            row.next_at_us = stands.next_at_us;
+            row.next_at_us = status.next_at_us;
             work.watch.push(row);
         }
         work
@@ -110,7 +110,7 @@ impl AlertChanges {
         self,
         tx: &mut Tx,
         plan: &Plan,
-        place: Option<OutboxPosition>,
+        position: Option<OutboxPosition>,
         now_us: i64,
     ) -> Result<(), StoreError> {
         let mut deliveries = Vec::new();
@@ -128,15 +128,15 @@ impl AlertChanges {
         for Raised { row, dedup, new } in rows::raise_alerts(tx, alerts).await? {
             let Some(routing) = by_key.get(&dedup).filter(|_| new && !quiet[&dedup]) else { continue };
             let raised = MessageReason::Raised;
-            let held = |channel| delivery(row, channel, raised, DeliveryState::Held, now_us);
+            let for_digest = |channel| delivery(row, channel, raised, DeliveryState::Held, now_us);
             deliveries.extend(plan.to(&routing.now).map(|channel| waiting(row, channel, raised)));
-            deliveries.extend(plan.to(&routing.digest).map(held));
+            deliveries.extend(plan.to(&routing.digest).map(for_digest));
         }
         rows::insert_alert_deliveries(tx, deliveries).await?;
         rows::schedule_alerts(tx, self.watch).await?;
         rows::unschedule_alerts(tx, self.forget).await?;
-        match place {
-            Some(place) => store::outbox_advance(tx, CONSUMER, place).await,
+        match position {
+            Some(position) => store::outbox_advance(tx, CONSUMER, position).await,
             None => Ok(()),
         }
     }

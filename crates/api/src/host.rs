@@ -55,17 +55,17 @@ fn unescaped(host: &str) -> Cow<'_, str> {
     if !host.contains('%') || host.contains(':') {
         return Cow::Borrowed(host);
     }
-    let hex = |octet: Option<&u8>| octet.and_then(|octet| char::from(*octet).to_digit(16));
-    let (mut octets, mut decoded) = (host.as_bytes(), Vec::with_capacity(host.len()));
-    while let Some((octet, rest)) = octets.split_first() {
-        match (octet, hex(rest.first()), hex(rest.get(1))) {
+    let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (mut bytes, mut decoded) = (host.as_bytes(), Vec::with_capacity(host.len()));
+    while let Some((byte, rest)) = bytes.split_first() {
+        match (byte, hex(rest.first()), hex(rest.get(1))) {
             (b'%', Some(high), Some(low)) => {
                 decoded.push((high * 16 + low) as u8);
-                octets = &rest[2..];
+                bytes = &rest[2..];
             }
             _ => {
-                decoded.push(*octet);
-                octets = rest;
+                decoded.push(*byte);
+                bytes = rest;
             }
         }
     }
@@ -80,8 +80,8 @@ fn ipv4_of_numbers(text: &str) -> Option<Ipv4Addr> {
     if u64::from(*last) >= 1 << (8 * (4 - first.len())) {
         return None;
     }
-    for (place, octet) in first.iter().enumerate() {
-        address |= u32::from(u8::try_from(*octet).ok()?) << (24 - 8 * place);
+    for (index, byte) in first.iter().enumerate() {
+        address |= u32::from(u8::try_from(*byte).ok()?) << (24 - 8 * index);
     }
     Some(Ipv4Addr::from_bits(address))
 }
@@ -97,7 +97,7 @@ fn number(text: &str) -> Option<u32> {
         return (radix == 16).then_some(0);
     }
     // Rejects a sign, which `from_str_radix` would accept.
-    if !digits.bytes().all(|octet| octet.is_ascii_hexdigit()) {
+    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     u32::from_str_radix(digits, radix).ok()

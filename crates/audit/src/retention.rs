@@ -187,7 +187,7 @@ impl AuditLog {
             let Some(last) = heads.last() else { return Ok(points) };
             number = last.sequence;
             let mut found = signing::chain_points(&heads)?;
-            found.retain(|(of, place), _| *of == shard && *place > after);
+            found.retain(|(of, sequence), _| *of == shard && *sequence > after);
             points.append(&mut found);
         }
     }

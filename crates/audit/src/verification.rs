@@ -58,9 +58,9 @@ impl AuditLog {
         let heads = self.verify_heads(&mut verified, &mut faults).await?;
         let mut bounds = AuditBounds::default();
         let newest = self.verify_segments(&heads, &mut bounds, &mut verified, &mut faults).await?;
-        bounds.points = heads.points.iter().map(|(place, hash)| (*place, *hash.as_bytes())).collect();
+        bounds.points = heads.points.iter().map(|(position, hash)| (*position, *hash.as_bytes())).collect();
         for (shard, (last, _)) in &bounds.starts {
-            bounds.points.retain(|(of, place), _| of != shard || place > last);
+            bounds.points.retain(|(of, position), _| of != shard || position > last);
         }
         let chains = self.parts.store.audit_verify_within(&bounds).await?;
         faults.extend(chains.faults);

@@ -7,10 +7,10 @@ use api::audit::{SegmentHead, SignedHead, VerificationView};
 use x509::Fingerprint;
 
 use crate::event::{Event, genesis, parse_export_line};
-use crate::kept::StoredHeads;
 use crate::point::ChainPoint;
 use crate::segment;
 use crate::signature::key_of;
+use crate::stored_heads::StoredHeads;
 
 /// Prefix of a line with a segment's head.
 const SEGMENT: &str = r#"{"format":"bulla-audit-segment"#;
@@ -51,21 +51,21 @@ struct ExportCheck {
 /// The first line that cannot be parsed.
 pub fn verify(
     export: impl BufRead,
-    kept: &StoredHeads,
+    stored_heads: &StoredHeads,
     key: Option<&[u8]>,
 ) -> Result<VerificationView, String> {
     let export = Export::read(export)?;
-    let (points, faults) = kept.check(key);
+    let (points, faults) = stored_heads.check(key);
     let mut walk = ExportCheck { faults, ..ExportCheck::default() };
     walk.faults.extend(export.faults.iter().cloned());
     walk.wanted = points.iter().map(|point| (point.shard, point.sequence)).collect();
-    let kept_key = kept.signed.first().and_then(|head| key_of(&head.key).ok());
-    walk.segments(&export, key.or(kept_key.as_deref()));
+    let stored_key = stored_heads.signed.first().and_then(|head| key_of(&head.key).ok());
+    walk.segments(&export, key.or(stored_key.as_deref()));
     let heads = walk.chains(&export);
     points.iter().for_each(|point| walk.compare(point));
-    kept.signed.iter().for_each(|head| walk.compare_segments(&export, head));
+    stored_heads.signed.iter().for_each(|head| walk.compare_segments(&export, head));
     if key.is_none()
-        && let Some(head) = kept.signed.last()
+        && let Some(head) = stored_heads.signed.last()
     {
         let key = key_of(&head.key).map(|spki| Fingerprint::of(&spki).to_string()).unwrap_or_default();
         walk.notes.push(format!(
@@ -79,7 +79,7 @@ pub fn verify(
         faults: walk.faults,
         heads,
         segments: export.segments.len() as u64,
-        signed_heads: kept.signed.len() as u64,
+        signed_heads: stored_heads.signed.len() as u64,
         notes: walk.notes,
     })
 }
@@ -176,9 +176,9 @@ impl ExportCheck {
         heads
     }
 
-    fn note(&mut self, place: Position, hash: Fingerprint) {
-        if self.wanted.contains(&place) {
-            self.found.insert(place, hash);
+    fn note(&mut self, position: Position, hash: Fingerprint) {
+        if self.wanted.contains(&position) {
+            self.found.insert(position, hash);
         }
     }
 

@@ -32,7 +32,7 @@ pub fn prove(
 ///
 /// # Errors
 /// A description of the fault.
-pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) -> Result<(), String> {
+pub fn check(proof: &InclusionProof, stored_heads: &[SignedHead], key: Option<&[u8]>) -> Result<(), String> {
     let leaf = merkle::leaf_hash(segment::line_text(&proof.line).as_bytes());
     let hash = |text: &String| {
         text.parse::<Fingerprint>()
@@ -54,7 +54,7 @@ pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) ->
         segment::check_signature(next, key)?;
         before = next;
     }
-    kept.iter().try_for_each(|head| check_head(proof, head))
+    stored_heads.iter().try_for_each(|head| check_head(proof, head))
 }
 
 /// Checks whether a signed head names the segment of the proof, or one that continues it.

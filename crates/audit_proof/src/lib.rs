@@ -9,7 +9,7 @@ pub mod event;
 pub mod export;
 pub mod head;
 pub mod inclusion;
-pub mod kept;
 pub mod point;
 pub mod segment;
 pub mod signature;
+pub mod stored_heads;

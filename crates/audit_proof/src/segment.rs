@@ -287,7 +287,7 @@ pub fn check_lines<'a>(
                 let (shard, hash, details) = (head.shard, parsed(&hash)?, details.to_string());
                 let event = Event { shard, sequence, at_us, actor, action, resource, details, hash };
                 // After aggregated reads, the hash before the event is not in the segment.
-                let before = last.filter(|(place, _)| *place + 1 == sequence);
+                let before = last.filter(|(last_sequence, _)| *last_sequence + 1 == sequence);
                 if before.is_some_and(|(_, before)| event.hash_after(&before) != hash) {
                     return Err(format!("segment {number}: event {sequence} was altered"));
                 }

@@ -73,8 +73,8 @@ async fn measure(name: &str, store: Store, count: usize) {
     };
     let (revoked, _) = timed(revoke).await;
     let (listed, _) = timed(async { assert!(authority.tick().await.unwrap().crls > 0) }).await;
-    once(&format!("{name}: revoke 1,000 by filter, with audit"), revoked);
-    once(&format!("{name}: … and the CRL after it"), listed);
+    print_duration(&format!("{name}: revoke 1,000 by filter, with audit"), revoked);
+    print_duration(&format!("{name}: … and the CRL after it"), listed);
 
     let mut revoked = 1_000;
     for target in [10_000, 50_000, 100_000] {
@@ -82,7 +82,7 @@ async fn measure(name: &str, store: Store, count: usize) {
         let all = RevocationFilter { ca: Some(ca.id), ..RevocationFilter::default() };
         let revoke = authority.revoke(Selection::Filter(all), Reason::Superseded, None, "user:rate");
         let (wall, _) = timed(async { assert!(revoke.await.unwrap().count > 0) }).await;
-        once(&format!("{name}: revoke all, {target} in the end"), wall);
+        print_duration(&format!("{name}: revoke all, {target} in the end"), wall);
         let (wall, _) = timed(async { assert!(authority.tick().await.unwrap().crls > 0) }).await;
         let crl = authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();
         let delta = authority.crl(ca.id, CrlPart::Delta).await.unwrap().unwrap();
@@ -92,7 +92,7 @@ async fn measure(name: &str, store: Store, count: usize) {
             delta.entries,
             crl.der.len() >> 10
         );
-        once(&title, wall);
+        print_duration(&title, wall);
         revoked = usize::try_from(crl.entries).unwrap();
     }
     ocsp(name, &authority, &ca.certificate).await;
@@ -102,12 +102,12 @@ async fn ocsp(name: &str, authority: &Authority, ca: &x509::Certificate) {
     const COUNT: usize = 10_000;
     let issued = request("web", 0, &PrivateKey::generate(KeyType::P256).unwrap(), false);
     let serial = authority.issue(issued).await.unwrap().serial;
-    let ask = |serial: SerialNumber, nonce: Option<Vec<u8>>| {
+    let ocsp_request = |serial: SerialNumber, nonce: Option<Vec<u8>>| {
         Request { certificates: vec![CertificateId::of(ca, serial, OcspHash::Sha1)], nonce }.encode()
     };
-    let (kept, fresh) = (ask(serial.clone(), None), ask(serial, Some(vec![7; 16])));
-    authority.ocsp(&kept).await;
-    for (what, request) in [("kept", kept), ("with a nonce", fresh)] {
+    let (cached, fresh) = (ocsp_request(serial.clone(), None), ocsp_request(serial, Some(vec![7; 16])));
+    authority.ocsp(&cached).await;
+    for (what, request) in [("kept", cached), ("with a nonce", fresh)] {
         let all = stream::iter(0..COUNT).map(|_| authority.ocsp(&request)).buffer_unordered(IN_FLIGHT);
         let (wall, _) = timed(all.for_each(|_| async {})).await;
         row(&format!("{name}: OCSP answer, {what}"), wall, COUNT);
@@ -164,6 +164,6 @@ fn row(title: &str, took: Duration, count: usize) {
     println!("{title:<58} {:>12.1} {:>14.0}", each * 1e6, 1.0 / each);
 }
 
-fn once(title: &str, took: Duration) {
+fn print_duration(title: &str, took: Duration) {
     println!("{title:<58} {:>12.0} {:>14}", took.as_secs_f64() * 1e6, "");
 }

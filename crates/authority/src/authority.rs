@@ -44,7 +44,7 @@ pub struct AuthorityOptions {
     /// certificate (RFC 6960 section 4.2.2.2.1). A new certificate is issued after half of this time.
     pub ocsp_responder_lifetime: Duration,
     /// Maximum size in bytes of the cache of OCSP responses.
-    pub ocsp_cache_octets: u64,
+    pub ocsp_cache_bytes_max: u64,
     /// Lifetime of cached profiles and CAs. A change by another node takes effect on this node after this time at the latest.
     pub cache_lifetime: Duration,
     /// Private suffixes that count as public suffixes, such as `corp`. No certificate is issued for the suffix itself or for a
@@ -63,7 +63,7 @@ impl Default for AuthorityOptions {
             ocsp_lifetime: DAY / 2,
             ocsp_responder_lifetime: 14 * DAY,
             // About 100,000 responses: a response signed with P-256 has about 600 bytes.
-            ocsp_cache_octets: 64 << 20,
+            ocsp_cache_bytes_max: 64 << 20,
             cache_lifetime: Duration::from_secs(5),
             private_suffixes: Vec::new(),
         }
@@ -139,7 +139,7 @@ impl Authority {
             profiles: Profiles::default(),
             cas: CaCache::default(),
             crls: PublishedCrls::default(),
-            responders: Responders::new(options.ocsp_cache_octets),
+            responders: Responders::new(options.ocsp_cache_bytes_max),
             client_statuses: Arc::default(),
             teams: TeamDirectory::new(store.clone()),
             counters: Counters::default(),

@@ -75,7 +75,7 @@ pub enum KeyStoreError {
     NoProvider(String),
     /// The key cannot be exported from its provider.
     #[error("the key {id} is in {provider:?}, which does not export keys")]
-    Held {
+    NotExportable {
         /// Identifier of the key that cannot be exported.
         id: KeyId,
         /// Name of the provider that stores the key.
@@ -336,7 +336,7 @@ impl KeyStore {
     /// Returns the private key itself, for purposes other than signing, such as decryption or export. Each call decrypts it again.
     ///
     /// # Errors
-    /// [`KeyStoreError`]; [`KeyStoreError::Held`] if the key is in a provider.
+    /// [`KeyStoreError`]; [`KeyStoreError::NotExportable`] if the key is in a provider.
     #[crate::boxed]
     pub async fn private_key(&self, id: KeyId) -> Result<PrivateKey, KeyStoreError> {
         self.unseal(&self.usable_row(id).await?)
@@ -389,7 +389,7 @@ impl KeyStore {
 
     fn unseal(&self, row: &KeyRow) -> Result<PrivateKey, KeyStoreError> {
         let id = row.id;
-        let held = || KeyStoreError::Held { id, provider: row.provider.clone() };
+        let held = || KeyStoreError::NotExportable { id, provider: row.provider.clone() };
         let sealed = row.sealed.as_ref().filter(|_| row.provider == SEALED).ok_or_else(held)?;
         let opened = self.inner.keyring.open_sealed(&context(&id), sealed);
         let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;

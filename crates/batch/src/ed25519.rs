@@ -55,9 +55,9 @@ pub struct Ed25519Job<'a> {
     /// SHA-512 of R, the public key and the message.
     pub challenge: &'a [u8; 64],
     /// SHA-512 of R, the public key and the message, computed again from [`Ed25519Nonces::points`].
-    pub challenge_again: &'a [u8; 64],
+    pub recomputed_challenge: &'a [u8; 64],
     /// SHA-512 of the key's prefix and the message, computed again.
-    pub nonce_again: &'a [u8; 64],
+    pub recomputed_nonce: &'a [u8; 64],
 }
 
 pub(crate) use Ed25519Job as Job;

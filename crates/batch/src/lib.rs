@@ -117,19 +117,19 @@ impl Kernel {
     #[must_use]
     pub fn ed25519_commitments(self, nonces: &[&[u8; 64]]) -> (Vec<Option<[u8; 32]>>, Box<Ed25519Nonces>) {
         assert!(nonces.len() <= LANES, "a nonce for each lane at most");
-        let mut kept = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
-        let Some(first) = nonces.first() else { return (Vec::new(), kept) };
+        let mut state = Box::new(Ed25519Nonces { scalars: Default::default(), points: Default::default() });
+        let Some(first) = nonces.first() else { return (Vec::new(), state) };
         #[cfg(any(target_arch = "x86_64", batch_model))]
         let made = {
             let lanes = std::array::from_fn(|lane| *nonces.get(lane).unwrap_or(first));
-            avx512::ed25519::commitments(self, &lanes, &mut kept)
+            avx512::ed25519::commitments(self, &lanes, &mut state)
         };
         #[cfg(not(any(target_arch = "x86_64", batch_model)))]
         let made: ed25519::Commitments = {
-            let _ = (first, &mut kept);
+            let _ = (first, &mut state);
             [None; LANES]
         };
-        (made.into_iter().take(nonces.len()).collect(), kept)
+        (made.into_iter().take(nonces.len()).collect(), state)
     }
 
     /// Computes the second half S of each signature, for the nonces of the first half, in their order. Wipes the nonces.

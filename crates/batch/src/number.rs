@@ -12,12 +12,12 @@ pub(crate) const BITS: usize = 52;
 pub(crate) const LIMB_MAX: u64 = (1 << BITS) - 1;
 
 /// Parses a big-endian number. `None` when it needs more words. Skips leading zeros.
-pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
+pub(crate) fn words<const WORDS: usize>(bytes: &[u8]) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
-    for (at, octet) in octets.iter().rev().enumerate() {
+    for (at, byte) in bytes.iter().rev().enumerate() {
         match words.get_mut(at / 8) {
-            Some(word) => *word |= u64::from(*octet) << (8 * (at % 8)),
-            None if *octet == 0 => {}
+            Some(word) => *word |= u64::from(*byte) << (8 * (at % 8)),
+            None if *byte == 0 => {}
             None => return None,
         }
     }
@@ -25,12 +25,10 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
 }
 
 /// Parses a little-endian number into 64-bit words.
-pub(crate) fn words_from_lowest<const WORDS: usize, const BYTES: usize>(
-    octets: &[u8; BYTES],
-) -> [u64; WORDS] {
+pub(crate) fn words_from_lowest<const WORDS: usize, const BYTES: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
-    for (at, octet) in octets.iter().enumerate().take(8 * WORDS) {
-        words[at / 8] |= u64::from(*octet) << (8 * (at % 8));
+    for (at, byte) in bytes.iter().enumerate().take(8 * WORDS) {
+        words[at / 8] |= u64::from(*byte) << (8 * (at % 8));
     }
     words
 }
@@ -50,9 +48,9 @@ pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]
 
 /// Converts limbs, each below 2^52, to big-endian bytes. Drops bits that do not fit.
 #[cfg(any(test, target_arch = "x86_64", batch_model))]
-pub(crate) fn octets<const LIMBS: usize, const BYTES: usize>(limbs: &[u64; LIMBS]) -> [u8; BYTES] {
-    let mut octets = [0; BYTES];
-    for (at, octet) in octets.iter_mut().rev().enumerate() {
+pub(crate) fn bytes<const LIMBS: usize, const BYTES: usize>(limbs: &[u64; LIMBS]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    for (at, byte) in bytes.iter_mut().rev().enumerate() {
         let (limb, bit) = (8 * at / BITS, 8 * at % BITS);
         let low = limbs.get(limb).map_or(0, |low| low >> bit);
         // At most four bits of the byte come from the next limb.
@@ -60,9 +58,9 @@ pub(crate) fn octets<const LIMBS: usize, const BYTES: usize>(limbs: &[u64; LIMBS
             45.. => limbs.get(limb + 1).map_or(0, |high| high << (BITS - bit)),
             _ => 0,
         };
-        *octet = (low | high) as u8;
+        *byte = (low | high) as u8;
     }
-    octets
+    bytes
 }
 
 /// Returns `number`·2^`times` modulo `modulus`, for a `number` below `modulus`.
@@ -129,7 +127,7 @@ mod tests {
             let words: [u64; 32] = words(&given).unwrap();
             let limbs: [u64; 40] = limbs(&words);
             prop_assert!(limbs.iter().all(|limb| *limb <= LIMB_MAX));
-            prop_assert_eq!(octets::<40, 256>(&limbs).to_vec(), given);
+            prop_assert_eq!(bytes::<40, 256>(&limbs).to_vec(), given);
         }
 
         #[test]

@@ -195,9 +195,9 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
     let certificates: Vec<Value> = status
         .certificates
         .iter()
-        .map(|held| {
-            json!({ "name": held.name, "names": held.names, "fingerprint": held.fingerprint,
-                    "expires_at": units::rfc3339(held.not_after), "certificate": held.certificate })
+        .map(|entry| {
+            json!({ "name": entry.name, "names": entry.names, "fingerprint": entry.fingerprint,
+                    "expires_at": units::rfc3339(entry.not_after), "certificate": entry.certificate })
         })
         .collect();
     let document = json!({
@@ -235,8 +235,8 @@ mod tests {
             retry_after: None,
         };
         assert_eq!(failed(&refused.into()).exit, Exit::Refused);
-        let away = ApiError::Away { server: "https://a".to_owned(), reason: "gone".to_owned() };
-        assert_eq!(failed(&away.into()).exit, Exit::Server);
+        let unavailable = ApiError::Unavailable { server: "https://a".to_owned(), reason: "gone".to_owned() };
+        assert_eq!(failed(&unavailable.into()).exit, Exit::Server);
         assert_eq!(failed(&AgentRunError::NotEnrolled(PathBuf::new())).exit, Exit::Usage);
     }
 }

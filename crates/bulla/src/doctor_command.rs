@@ -316,24 +316,24 @@ async fn check_role(role: Role, description: &Description, process: Option<u32>)
         return Check::new(check, State::Failed, "its process ended unexpectedly")
             .with_advice("read its log, then start it again: bulla up");
     };
-    let Some(place) = description.places.first() else {
+    let Some(endpoint) = description.places.first() else {
         return Check::new(check, State::Ok, description.notes.join("; "));
     };
-    match dial(place).await {
-        Ok(()) => Check::new(check, State::Ok, format!("{place} answers")),
-        Err(error) => Check::new(check, State::Failed, format!("{place}: {error}"))
+    match dial(endpoint).await {
+        Ok(()) => Check::new(check, State::Ok, format!("{endpoint} answers")),
+        Err(error) => Check::new(check, State::Failed, format!("{endpoint}: {error}"))
             .with_advice(format!("read the log of process {process}, then restart it")),
     }
 }
 
 /// Connects to an address of a role, `unix:PATH` or `SCHEME://HOST:PORT`.
-async fn dial(place: &str) -> std::io::Result<()> {
+async fn dial(endpoint: &str) -> std::io::Result<()> {
     let no_answer = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-    if let Some(path) = place.strip_prefix("unix:") {
+    if let Some(path) = endpoint.strip_prefix("unix:") {
         let dialled = tokio::time::timeout(ROLE_WITHIN, tokio::net::UnixStream::connect(path));
         return dialled.await.map_err(no_answer)?.map(drop);
     }
-    let address = place.split_once("://").map_or(place, |(_, address)| address);
+    let address = endpoint.split_once("://").map_or(endpoint, |(_, address)| address);
     let address = address.split(['/', ' ']).next().unwrap_or_default();
     let dialled = tokio::time::timeout(ROLE_WITHIN, tokio::net::TcpStream::connect(address));
     dialled.await.map_err(no_answer)?.map(drop)
@@ -379,8 +379,8 @@ mod tests {
     #[tokio::test]
     async fn doctor_fails_a_role_with_a_closed_port_or_ended_process() {
         let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = format!("http://{}", bound.local_addr().unwrap());
-        let description = Description { places: vec![place.clone()], notes: Vec::new() };
+        let endpoint = format!("http://{}", bound.local_addr().unwrap());
+        let description = Description { places: vec![endpoint.clone()], notes: Vec::new() };
         let state = async |process| check_role(Role::Proxy, &description, process).await.state;
         assert!(process_exists(std::process::id()));
         assert_eq!(state(Some(1)).await, State::Ok);

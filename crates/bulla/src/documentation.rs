@@ -14,7 +14,7 @@ use crate::command_line::Cli;
 use crate::config::Configuration;
 
 /// A fenced block, or a line of prose.
-struct Piece {
+struct Passage {
     file: String,
     line: usize,
     /// The language of a block, such as `console` or `toml`; empty for prose.
@@ -24,8 +24,8 @@ struct Piece {
     text: String,
 }
 
-impl Piece {
-    fn place(&self) -> String {
+impl Passage {
+    fn location(&self) -> String {
         format!("{}:{}", self.file, self.line)
     }
 
@@ -47,14 +47,14 @@ fn documents() -> Vec<PathBuf> {
     files
 }
 
-fn pieces() -> Vec<Piece> {
-    let mut pieces = Vec::new();
+fn passages() -> Vec<Passage> {
+    let mut passages = Vec::new();
     for path in documents() {
         let text = std::fs::read_to_string(&path).unwrap();
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
-        let (mut block, mut before): (Option<Piece>, String) = (None, String::new());
+        let (mut block, mut before): (Option<Passage>, String) = (None, String::new());
         for (at, line) in text.lines().enumerate() {
-            let piece = |language: &str, text: &str| Piece {
+            let passage = |language: &str, text: &str| Passage {
                 file: file.clone(),
                 line: at + 1,
                 language: language.to_owned(),
@@ -62,15 +62,15 @@ fn pieces() -> Vec<Piece> {
                 text: text.to_owned(),
             };
             match (line.trim_start().strip_prefix("```"), &mut block) {
-                (Some(_), Some(_)) => pieces.extend(block.take()),
-                (Some(language), None) => block = Some(piece(language, "")),
+                (Some(_), Some(_)) => passages.extend(block.take()),
+                (Some(language), None) => block = Some(passage(language, "")),
                 (None, Some(block)) => block.text += &format!("{line}\n"),
-                (None, None) => pieces.push(piece("", line)),
+                (None, None) => passages.push(passage("", line)),
             }
             line.trim().clone_into(&mut before);
         }
     }
-    pieces
+    passages
 }
 
 /// Returns the commands of a console block: the text after `$ `. A line that ends with a backslash is joined with the next line.
@@ -139,8 +139,9 @@ fn arguments(words: &[String]) -> Option<&[String]> {
 #[test]
 fn every_documented_command_line_is_one() {
     let (mut wrong, mut parsed) = (Vec::new(), 0);
-    for piece in pieces().iter().filter(|piece| piece.language == "console" && !piece.is_excused()) {
-        for line in console(&piece.text) {
+    for passage in passages().iter().filter(|passage| passage.language == "console" && !passage.is_excused())
+    {
+        for line in console(&passage.text) {
             for words in simple_commands(&line) {
                 let Some(words) = arguments(&words) else { continue };
                 let words: Vec<&str> = words.iter().map(|word| fill_placeholder(word)).collect();
@@ -148,7 +149,7 @@ fn every_documented_command_line_is_one() {
                     Err(error) if error.use_stderr() => {
                         let text = error.to_string();
                         let text = text.split("\n\nUsage").next().unwrap_or_default();
-                        wrong.push(format!("{}: {}\n    {text}", piece.place(), words.join(" ")));
+                        wrong.push(format!("{}: {}\n    {text}", passage.location(), words.join(" ")));
                     }
                     _ => parsed += 1,
                 }
@@ -258,15 +259,15 @@ fn every_command_and_option_that_a_sentence_names_exists() {
     let mut definition = Cli::command();
     definition.build();
     let (mut wrong, mut found) = (Vec::new(), 0);
-    for piece in pieces().iter().filter(|piece| piece.language.is_empty()) {
-        let spans = piece.text.split('`').skip(1).step_by(2);
+    for passage in passages().iter().filter(|passage| passage.language.is_empty()) {
+        let spans = passage.text.split('`').skip(1).step_by(2);
         for span in spans.filter(|span| span.starts_with("bulla ") && !SIGNED.contains(span)) {
             found += 1;
             for words in simple_commands(span) {
                 if words.first().is_some_and(|word| word == "bulla")
                     && let Err(reason) = named(&definition, &words.join(" "))
                 {
-                    wrong.push(format!("{}: `{span}`: {reason}", piece.place()));
+                    wrong.push(format!("{}: `{span}`: {reason}", passage.location()));
                 }
             }
         }
@@ -278,12 +279,12 @@ fn every_command_and_option_that_a_sentence_names_exists() {
 #[test]
 fn every_documented_setting_is_one() {
     let (mut wrong, mut read) = (Vec::new(), 0);
-    for piece in pieces().iter().filter(|piece| piece.language == "toml" && !piece.is_excused()) {
+    for passage in passages().iter().filter(|passage| passage.language == "toml" && !passage.is_excused()) {
         // The files in examples do not exist. Only the settings themselves are checked.
-        let text = piece.text.replace("9f86d0…", NO_HASH);
+        let text = passage.text.replace("9f86d0…", NO_HASH);
         match Configuration::from_parts(Some(("bulla.toml".into(), text)), std::iter::empty()) {
             Ok(_) => read += 1,
-            Err(error) => wrong.push(format!("{}: {error:?}", piece.place())),
+            Err(error) => wrong.push(format!("{}: {error:?}", passage.location())),
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + read, wrong.join("\n"));
@@ -337,17 +338,17 @@ fn configuration_page_lists_every_key_with_its_default() {
     for (line, keys, values) in setting_rows() {
         for (at, key) in keys.iter().enumerate() {
             documented.insert(key.clone());
-            let place = format!("configuration.md:{line}: {key}");
+            let location = format!("configuration.md:{line}: {key}");
             match defaults.get(key.as_str()) {
                 None if FILE_ONLY.contains(&key.as_str()) => {}
-                None => wrong.push(format!("{place}: there is no such key")),
+                None => wrong.push(format!("{location}: there is no such key")),
                 Some(Some(default)) => {
                     // One default in a row may apply to all keys of the row.
                     let shown = values.get(at).or(values.first()).filter(|_| values.len() <= keys.len());
                     if let Some(shown) =
                         shown.filter(|shown| shown.replace('_', "") != default.replace('_', ""))
                     {
-                        wrong.push(format!("{place}: the default is {default}, not {shown}"));
+                        wrong.push(format!("{location}: the default is {default}, not {shown}"));
                     }
                 }
                 Some(None) => {}
@@ -414,15 +415,16 @@ fn every_documented_metric_is_registered() {
     const SUFFIXES: [&str; 5] = ["_total", "_bucket", "_count", "_sum", "_info"];
     let (mut wrong, mut found) = (Vec::new(), 0);
     // A `grep` pattern may be only the start of a name.
-    for piece in pieces().iter().filter(|piece| !piece.text.contains("grep bulla_")) {
-        for name in words(&piece.text, "bulla_", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    for passage in passages().iter().filter(|passage| !passage.text.contains("grep bulla_")) {
+        for name in
+            words(&passage.text, "bulla_", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         {
             found += 1;
             let stem = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
             // The text is only the prefix of several metric names, or of a token.
             let is_part = name.ends_with('_') || !name["bulla_".len()..].contains('_');
             if !is_part && !is_known(name) && !stem.is_some_and(is_known) {
-                wrong.push(format!("{}: {name}", piece.place()));
+                wrong.push(format!("{}: {name}", passage.location()));
             }
         }
     }
@@ -438,8 +440,9 @@ fn every_documented_path_is_a_route() {
     let routes: Vec<Vec<&str>> =
         rows.filter(|(_, path)| path.starts_with("/api/")).map(|(_, path)| segments(path)).collect();
     let (mut wrong, mut found) = (Vec::new(), 0);
-    for piece in pieces() {
-        for path in words(&piece.text, "/api/v1/", |c| c.is_ascii_alphanumeric() || "/-_{}$…".contains(c)) {
+    for passage in passages() {
+        for path in words(&passage.text, "/api/v1/", |c| c.is_ascii_alphanumeric() || "/-_{}$…".contains(c))
+        {
             found += 1;
             let requested = segments(path);
             // `/api/v1/ct/…` and `/api/v1/agent/` mean all paths below them.
@@ -451,7 +454,7 @@ fn every_documented_path_is_a_route() {
                 long_enough && route.iter().zip(&requested).all(fits)
             };
             if !routes.iter().any(is_route) {
-                wrong.push(format!("{}: {path}", piece.place()));
+                wrong.push(format!("{}: {path}", passage.location()));
             }
         }
     }
@@ -483,8 +486,8 @@ fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
         span.contains('.') && span.chars().all(letters) && span.starts_with(|c: char| c.is_ascii_lowercase())
     };
     let (mut wrong, mut found) = (Vec::new(), 0);
-    for piece in pieces().iter().filter(|piece| piece.language.is_empty()) {
-        for name in piece.text.split('`').skip(1).step_by(2).filter(is_name) {
+    for passage in passages().iter().filter(|passage| passage.language.is_empty()) {
+        for name in passage.text.split('`').skip(1).step_by(2).filter(is_name) {
             let last = name.rsplit('.').next().unwrap_or_default();
             if FILES.contains(&last) || OTHERS.iter().any(|other| name.starts_with(other)) {
                 continue;
@@ -493,7 +496,7 @@ fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
             // The name is a string literal in the sources, or its last part is a field of a structure.
             let is_known = literals.contains(name) || members.contains(last);
             if !is_known {
-                wrong.push(format!("{}: {name}", piece.place()));
+                wrong.push(format!("{}: {name}", passage.location()));
             }
         }
     }

@@ -126,11 +126,11 @@ fn keep_newer(path: &Path, der: &[u8]) -> Result<(), String> {
     let issuer_and_time =
         |der: &[u8]| Crl::parse(der).map(|list| (list.issuer.der.clone(), list.this_update));
     let (issuer, new): (_, UnixTime) = issuer_and_time(der).map_err(|error| error.to_string())?;
-    if let Ok(kept) = std::fs::read(path) {
-        if kept == der {
+    if let Ok(stored) = std::fs::read(path) {
+        if stored == der {
             return Ok(());
         }
-        match issuer_and_time(&kept) {
+        match issuer_and_time(&stored) {
             Ok((before, _)) if before != issuer => return Err("the CRL is of another CA".to_owned()),
             Ok((_, before)) if before > new => {
                 return Err(format!("the CRL of {new} is older than the previous one, of {before}"));
@@ -175,7 +175,7 @@ mod tests {
         let path = folder.path().join("a.crl");
         let (first, second) = (crl("CN=A", 1_000), crl("CN=A", 2_000));
         assert!(keep_newer(&path, b"no list").is_err() && !path.exists());
-        for (list, kept, why) in [
+        for (list, stored, why) in [
             (&first, &first, ""),
             (&second, &second, ""),
             (&first, &second, "older"),
@@ -184,7 +184,7 @@ mod tests {
         ] {
             let outcome = keep_newer(&path, list);
             assert_eq!(outcome.is_ok(), why.is_empty(), "{why}: {outcome:?}");
-            assert_eq!(&std::fs::read(&path).unwrap(), kept, "{why}");
+            assert_eq!(&std::fs::read(&path).unwrap(), stored, "{why}");
         }
     }
 }

@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn changed_file_is_read_only_after_it_stops_changing() {
-        let stamp = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
+        let stamp = |size| Some((SystemTime::UNIX_EPOCH, size, 1));
         let mut watch = FileWatch::new(stamp(1));
         assert!(!watch.is_ready_to_read(stamp(1)), "it was read");
-        for octets in 2..5 {
-            assert!(!watch.is_ready_to_read(stamp(octets)), "it grows: {octets}");
+        for size in 2..5 {
+            assert!(!watch.is_ready_to_read(stamp(size)), "it grows: {size}");
         }
         assert!(watch.is_ready_to_read(stamp(4)));
         // The file grew while it was read, so the content is incomplete.

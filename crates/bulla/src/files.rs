@@ -28,15 +28,15 @@ pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     crls_of(key, path, std::fs::read(path).map_err(|error| unreadable(key, path, &error))?)
 }
 
-fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
-    let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&octets).collect();
+fn crls_of(key: &str, path: &Path, bytes: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
+    let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
     let none = || {
         Problem::usage(format_args!("{} contains no CRL", path.display()))
             .hint(format!("name a file of CRLs, PEM or DER, in {key}"))
     };
     let pem = pem.map_err(|_| none())?;
     let all: Vec<Vec<u8>> = match pem.is_empty() {
-        true => vec![octets],
+        true => vec![bytes],
         false => pem.into_iter().map(|crl| crl.as_ref().to_vec()).collect(),
     };
     let is_one = |der: &Vec<u8>| x509::crl::Crl::parse(der).is_ok();
@@ -56,7 +56,7 @@ pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<
         read.iter().map(file).collect::<Outcome<_>>().map_err(|problem| problem.message)
     };
     let ders = move |files: &[Vec<u8>]| {
-        let lists = paths.iter().zip(files).map(|(path, octets)| crls_of(key, path, octets.clone()));
+        let lists = paths.iter().zip(files).map(|(path, bytes)| crls_of(key, path, bytes.clone()));
         let lists = lists.collect::<Outcome<Vec<_>>>().map_err(|problem| problem.message)?;
         Ok(lists.into_iter().flatten().collect())
     };

@@ -330,8 +330,8 @@ mod tests {
 
     #[test]
     fn agent_keeps_cap_net_bind_service_and_edge_keeps_none() {
-        let kept = Role::Agent.capabilities(&Settings::default()).to_string();
-        assert!(kept.contains("CAP_NET_BIND_SERVICE"), "nginx -t needs it: {kept}");
+        let retained = Role::Agent.capabilities(&Settings::default()).to_string();
+        assert!(retained.contains("CAP_NET_BIND_SERVICE"), "nginx -t needs it: {retained}");
         assert_eq!(Role::Edge.capabilities(&Settings::default()), Capabilities::NONE);
     }
 }

@@ -131,15 +131,15 @@ mod tests {
     #[test]
     fn signer_runs_in_the_server_unless_a_socket_is_set() {
         let socket = SignerSettings { socket: "/run/s".into(), ..SignerSettings::default() };
-        let (apart, here) = (Settings { signer: socket, ..Settings::default() }, Settings::default());
+        let (apart, in_process) = (Settings { signer: socket, ..Settings::default() }, Settings::default());
         let (server, both) = (Some(vec![Role::Server]), Some(vec![Role::Server, Role::Signer]));
-        assert_eq!(of(&[], &here), both);
-        assert_eq!(of(&[Role::Server], &here), both);
+        assert_eq!(of(&[], &in_process), both);
+        assert_eq!(of(&[Role::Server], &in_process), both);
         assert_eq!(of(&[], &apart), server);
         assert_eq!(of(&[Role::Server], &apart), server);
         assert_eq!(of(&[Role::Server, Role::Signer], &apart), both);
         assert_eq!(of(&[Role::Signer], &apart), Some(vec![Role::Signer]));
-        assert_eq!(of(&[Role::Signer], &here), None);
+        assert_eq!(of(&[Role::Signer], &in_process), None);
         assert_eq!(of(&[Role::Signer, Role::Proxy], &apart), None);
     }
 

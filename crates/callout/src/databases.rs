@@ -131,20 +131,20 @@ impl Databases {
         target: &DatabaseTarget<'_>,
     ) -> Result<RemoteSession, RemoteError> {
         let host = target.login.host;
-        let away = |why: &dyn fmt::Display| RemoteError::Unavailable(format!("{host}: {why}"));
+        let unavailable = |why: &dyn fmt::Display| RemoteError::Unavailable(format!("{host}: {why}"));
         let found = self.resolver.resolve(host, Families::Both, CONNECT_LIMIT).await;
         let (mut allowed, mut refused) = (Vec::new(), None);
-        for address in found.map_err(|error| away(&error))?.addresses {
+        for address in found.map_err(|error| unavailable(&error))?.addresses {
             match self.guard.address(address) {
                 Ok(()) => allowed.push(address),
                 Err(error) => refused = Some(error),
             }
         }
         if let (true, Some(error)) = (allowed.is_empty(), refused) {
-            return Err(away(&error));
+            return Err(unavailable(&error));
         }
         let dialed = dial::happy_eyeballs(&allowed, target.port, CONNECT_LIMIT).await;
-        let (stream, _) = dialed.map_err(|(_, error)| away(&error))?;
+        let (stream, _) = dialed.map_err(|(_, error)| unavailable(&error))?;
         server.log_in(stream).await
     }
 }

@@ -235,9 +235,9 @@ fn fitting(columns: Columns, rows: &[Vec<String>], width: Option<u16>) -> (Vec<u
         }
         shown.retain(|one| *one != at);
     }
-    let place = |pointer: &str| all().find(|at| columns[*at].1 == pointer);
-    let is_named = place("/name").is_some_and(|name| rows.iter().all(|row| !row[name].is_empty()));
-    match place("/id") {
+    let column = |pointer: &str| all().find(|at| columns[*at].1 == pointer);
+    let is_named = column("/name").is_some_and(|name| rows.iter().all(|row| !row[name].is_empty()));
+    match column("/id") {
         Some(id) if is_named && room(&shown) > width => {
             shown.retain(|one| *one != id);
             (shown, Some(columns[id].0))

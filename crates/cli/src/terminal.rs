@@ -111,8 +111,8 @@ pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     match text.char_indices().nth(limit) {
         None => Cow::Borrowed(text),
         Some(_) => {
-            let kept: String = text.chars().take(limit.saturating_sub(1)).collect();
-            Cow::Owned(format!("{kept}…"))
+            let prefix: String = text.chars().take(limit.saturating_sub(1)).collect();
+            Cow::Owned(format!("{prefix}…"))
         }
     }
 }

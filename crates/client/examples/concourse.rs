@@ -38,8 +38,8 @@ fn main() {
     match arguments[..] {
         ["client", url, root, secret, rounds, period] => {
             let runtime = tokio::runtime::Runtime::new().unwrap();
-            let told = runtime.block_on(lookups(url, root, secret, (number(rounds), number(period))));
-            println!("{told}");
+            let report = runtime.block_on(lookups(url, root, secret, (number(rounds), number(period))));
+            println!("{report}");
         }
         [bulla, go] => compare(bulla, go, (ROUNDS as u64, PERIOD_MS)),
         [bulla, go, rounds, period] => compare(bulla, go, (number(rounds), number(period))),
@@ -210,9 +210,9 @@ impl House {
         let before = processor_ms(self.server.id());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        let mut told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        told["server_cpu_ms"] = (processor_ms(self.server.id()) - before).into();
-        told
+        let mut report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["server_cpu_ms"] = (processor_ms(self.server.id()) - before).into();
+        report
     }
 }
 

@@ -55,10 +55,10 @@ impl Batches {
 
     /// Looks up the names in the store.
     pub(crate) async fn lookup(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
-        let gone = || Error::Unavailable("this client has stopped".to_owned());
+        let stopped = || Error::Unavailable("this client has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Lookup { names, reply }).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.queue.send(Lookup { names, reply }).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 }
 

@@ -709,14 +709,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cache_stays_within_entry_and_byte_limits() {
-        for (entries_max, bytes_max, kept) in [(10, 1 << 20, 10), (1_000, 20 * 660, 20)] {
+        for (entries_max, bytes_max, capacity) in [(10, 1 << 20, 10), (1_000, 20 * 660, 20)] {
             let cache = Cache::new(Limits { entries_max, bytes_max, ..limits() });
             for number in 0..200 {
                 let at = format!("/n{number}");
                 cache.put(name(&at), some(&at), cache.mark());
             }
             let entries = cache.entries();
-            assert!(entries <= kept && entries * 2 > kept, "{entries} of {kept}");
+            assert!(entries <= capacity && entries * 2 > capacity, "{entries} of {capacity}");
         }
     }
 }

@@ -240,7 +240,7 @@ impl Reader {
         let mut events = Vec::new();
         self.rest.extend_from_slice(bytes);
         let rest = std::mem::take(&mut self.rest);
-        let mut lines = rest.split(|octet| *octet == b'\n').peekable();
+        let mut lines = rest.split(|byte| *byte == b'\n').peekable();
         while let Some(line) = lines.next() {
             if lines.peek().is_none() {
                 // The line is incomplete.

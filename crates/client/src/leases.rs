@@ -74,13 +74,13 @@ impl Client {
     ) -> Result<Zeroizing<Vec<u8>>, Error> {
         let body = body.map(|body| serde_json::to_vec(body).map_err(Error::invalid)).transpose()?;
         let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let once = sending == Sending::Once;
+        let single_attempt = sending == Sending::Once;
         let request = StoreRequest {
             method,
             path: path.to_owned(),
             headers: body.iter().map(|_| json.clone()).collect::<HeaderMap>(),
             body: body.map(|body| wiped(Zeroizing::new(body))),
-            once,
+            single_attempt,
             // A database that does not respond does not mean that the store is unavailable.
             forwarded: true,
         };

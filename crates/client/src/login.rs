@@ -97,7 +97,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
         path: "/oauth/token".to_owned(),
         headers: HeaderMap::from_iter([(CONTENT_TYPE, form)]),
         body: Some(body),
-        once: true,
+        single_attempt: true,
         forwarded: false,
     };
     pool.counters.logins.add();

@@ -101,9 +101,9 @@ impl Template {
             Part::Reference(_) => None,
         });
         // Allocate the final size first: a growing buffer would leave copies of secrets in memory.
-        let octets =
+        let length =
             texts.sum::<usize>() + values.as_slice().iter().map(|value| value.expose().len()).sum::<usize>();
-        let mut out = Zeroizing::new(String::with_capacity(octets));
+        let mut out = Zeroizing::new(String::with_capacity(length));
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.push_str(text),

@@ -35,7 +35,7 @@ use inventory::Recorder;
 use inventory::sources::{Observer, keep, source_states};
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationOptions};
-use scan::{Known, ProbeOutcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use scan::{KnownEndpoints, ProbeOutcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use store::{Clock, Sender, Store, StoreUrl, Writer, WriterOptions};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -292,14 +292,14 @@ fn story() -> Result<(), Failure> {
 async fn chapter(variant: &Variant) -> Result<(), Failure> {
     let world = World::start().await?;
     let mut estate = Estate::open(&world, variant).await?;
-    let (first, again) = (estate.run(&world).await?, estate.run(&world).await?);
+    let (first, second) = (estate.run(&world).await?, estate.run(&world).await?);
     let truth: HashMap<_, _> = world.truth().into_iter().map(|one| (one.name, one.leaf_sha256)).collect();
     let right = first.found.iter().filter(|(name, leaf)| truth.get(*name) == Some(leaf)).count();
     println!(
         "{:<21} {:>6.1} {:>6.1} {:>6.1} {:>12} {:>11} {:>10} {:>10} {:>9}",
         variant.name,
         first.took.as_secs_f64(),
-        again.took.as_secs_f64(),
+        second.took.as_secs_f64(),
         processor_seconds()?,
         world.traffic().0,
         estate.resolver.counts().queries_sent,
@@ -385,8 +385,8 @@ async fn judged() -> Result<(), Failure> {
             return Err(format!("what was found is not what there is: {:?}", run.failed).into());
         }
     }
-    let (asked, counts) = (estate.revocation.counts(), world.logged.counts());
-    println!("\nrevocation: {asked:?}\nCT: {counts:?}");
+    let (revocation_requests, counts) = (estate.revocation.counts(), world.logged.counts());
+    println!("\nrevocation: {revocation_requests:?}\nCT: {counts:?}");
     report(&world, &estate.http)
 }
 
@@ -424,7 +424,7 @@ impl Search {
     }
 
     /// Searches each domain for new issuances and stores them. Returns the number of issuances and the duration.
-    async fn ask(&mut self) -> Result<(usize, Duration), Failure> {
+    async fn search_domains(&mut self) -> Result<(usize, Duration), Failure> {
         let began = Instant::now();
         let all = domains();
         let set = DomainSet::compile(all.iter().map(String::as_str), 1)?;
@@ -434,7 +434,7 @@ impl Search {
         };
         let questions = self.cursors.iter().map(question).collect();
         let (send, mut answers) = tokio::sync::mpsc::channel(4);
-        let asking = tokio::spawn(poll(vec![(self.service.clone(), questions)], send));
+        let polling = tokio::spawn(poll(vec![(self.service.clone(), questions)], send));
         let mut logged = 0;
         while let Some(answer) = answers.recv().await {
             let page = answer.result?;
@@ -450,7 +450,7 @@ impl Search {
                 .await?;
             self.cursors.insert(domain, page.cursor);
         }
-        asking.await?;
+        polling.await?;
         Ok((logged, began.elapsed()))
     }
 }
@@ -511,7 +511,7 @@ impl Estate {
             (listed, began.elapsed())
         };
         let (endpoints, (listed, clouds_took), logged) =
-            tokio::join!(scan_endpoints(world, &scanner, sender.clone()), clouds, search.ask());
+            tokio::join!(scan_endpoints(world, &scanner, sender.clone()), clouds, search.search_domains());
         let (mut run, ended) = listed?;
         run.clouds_took = clouds_took;
         match logged {
@@ -533,7 +533,7 @@ impl Estate {
 async fn scan_endpoints(world: &World, scanner: &Scanner, sender: Sender) -> Result<usize, Failure> {
     let targets: Vec<_> = world.fleet.truth().into_iter().map(|truth| truth.target).collect();
     let targets = Box::new(Targets::new(targets, TargetOptions::default()));
-    let mut run = scanner.start(targets, Known::default(), CancellationToken::new());
+    let mut run = scanner.start(targets, KnownEndpoints::default(), CancellationToken::new());
     let (mut recorder, mut answered) = (Recorder::default(), 0);
     while let Some(observation) = run.observations.recv().await {
         answered += usize::from(observation.outcome == ProbeOutcome::Answered);
@@ -581,7 +581,7 @@ async fn list_clouds(
             }
             Event::Ended(listed) => {
                 run.failed.extend(listed.failures());
-                run.failed.extend(listed.removed.iter().map(|place| format!("{} is gone", place.name)));
+                run.failed.extend(listed.removed.iter().map(|resource| format!("{} is gone", resource.name)));
                 run.read += listed.read;
                 ended.push(*listed);
             }

@@ -107,9 +107,9 @@ impl LockedBucket {
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let (code, message) = (element(&text, "Code"), element(&text, "Message"));
         if matches!(code, "ExpiredToken" | "ExpiredTokenException")
-            && let Some(kept) = &self.credentials
+            && let Some(cached) = &self.credentials
         {
-            kept.forget();
+            cached.forget();
         }
         Err(ApiError::of_status(answer.status().as_u16(), code, message, retry_after))
     }

@@ -101,7 +101,7 @@ async fn certificates_in_moto_are_listed() {
             Event::Certificates { certificates, .. } => {
                 for certificate in certificates {
                     let Chain::Read(chain) = certificate.chain else { panic!("not read: {certificate:?}") };
-                    found.insert(certificate.place.name.to_string(), Fingerprint::of(&chain[0]));
+                    found.insert(certificate.resource.name.to_string(), Fingerprint::of(&chain[0]));
                 }
             }
             Event::Ended(listed) => assert!(listed.failed.is_empty(), "{:?}", listed.failed),

@@ -49,8 +49,8 @@ async fn locked_object_cannot_be_deleted_and_a_bucket_without_locks_is_an_error(
     let version = text.lines().find_map(|line| {
         line.to_ascii_lowercase().strip_prefix("x-amz-version-id:").map(|id| id.trim().to_owned())
     });
-    let place = format!("heads/{KEY}?versionId={}", version.unwrap());
-    let (status, text) = curl(&moto, "DELETE", &place, &[]);
+    let path = format!("heads/{KEY}?versionId={}", version.unwrap());
+    let (status, text) = curl(&moto, "DELETE", &path, &[]);
     assert!(status == 403 && text.contains("AccessDenied"), "{status} {text}");
 
     // A bucket without object lock, and no bucket.

@@ -32,7 +32,7 @@ pub enum Chain {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CloudCertificate {
     /// The resource that holds the certificate.
-    pub place: CloudResource,
+    pub resource: CloudResource,
     /// The certificate's chain.
     pub chain: Chain,
     /// Expiry as reported by the listing. The expiry in the chain takes precedence.

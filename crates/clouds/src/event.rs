@@ -50,7 +50,7 @@ pub struct Listed {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tagged {
     /// The resource whose tags changed.
-    pub place: CloudResource,
+    pub resource: CloudResource,
     /// The certificate that the resource holds.
     pub leaf: Option<Fingerprint>,
     /// Current tags of the resource.

@@ -540,9 +540,9 @@ mod tests {
         let pools = Pools::new(PoolSettings::default(), machine(2_060, 12, None)).unwrap();
         let (one, other) = (pools.of(Provider::Aws, "1/eu-west-1"), pools.of(Provider::Aws, "1/eu-west-2"));
         assert_ne!(one.pool.name(), other.pool.name());
-        let again = pools.of(Provider::Aws, "1/eu-west-1");
-        assert!(Arc::ptr_eq(one.pool.name(), again.pool.name()));
+        let repeated = pools.of(Provider::Aws, "1/eu-west-1");
+        assert!(Arc::ptr_eq(one.pool.name(), repeated.pool.name()));
         assert_eq!(pools.gauges().len(), 2);
-        assert_eq!(pools.gauges()[0].places.limit_max, 32);
+        assert_eq!(pools.gauges()[0].permits.limit_max, 32);
     }
 }

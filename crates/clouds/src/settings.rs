@@ -136,11 +136,11 @@ impl CloudSettings {
     pub fn named(&self, wanted: &[String]) -> Result<BTreeSet<Arc<str>>, SourceError> {
         let (names, mut named) = (self.names(), BTreeSet::new());
         for one in wanted {
-            let stands_for = |name: &&Arc<str>| {
+            let is_named = |name: &&Arc<str>| {
                 let provider = Provider::from_source_name(name).map(Provider::name);
                 one == "all" || one.as_str() == &***name || provider == Some(one.as_str())
             };
-            let mut found = names.iter().filter(stands_for).peekable();
+            let mut found = names.iter().filter(is_named).peekable();
             if found.peek().is_none() {
                 return Err(SourceError::Configuration(unknown(one, &names)));
             }
@@ -177,13 +177,13 @@ mod tests {
         assert_eq!(named(&["aws/2"]).unwrap(), ["aws/2"]);
         assert_eq!(named(&["aws", "aws/2"]).unwrap(), ["aws/1", "aws/2"]);
         assert_eq!(named(&["all"]).unwrap(), ["aws/1", "aws/2", "kubernetes/prod"]);
-        let told = named(&["aws/2", "azure"]).unwrap_err();
-        assert!(told.contains("\"azure\"") && told.contains("kubernetes/prod"), "{told}");
+        let message = named(&["aws/2", "azure"]).unwrap_err();
+        assert!(message.contains("\"azure\"") && message.contains("kubernetes/prod"), "{message}");
         assert!(named(&["aws/"]).is_err());
         let only = settings.only(&settings.named(&["kubernetes".to_owned()]).unwrap());
         assert_eq!((only.aws.len(), only.kubernetes.len()), (0, 1));
-        let told = CloudSettings::default().named(&["all".to_owned()]).unwrap_err().to_string();
-        assert!(told.contains("no clouds or clusters are configured"), "{told}");
+        let message = CloudSettings::default().named(&["all".to_owned()]).unwrap_err().to_string();
+        assert!(message.contains("no clouds or clusters are configured"), "{message}");
     }
 
     #[test]

@@ -46,21 +46,21 @@ impl Sink {
 
     /// Returns the state of a resource at the last listing.
     #[must_use]
-    pub fn known(&self, place: &CloudResource) -> Option<&KnownCertificate> {
-        self.previous.get(place)
+    pub fn known(&self, resource: &CloudResource) -> Option<&KnownCertificate> {
+        self.previous.get(resource)
     }
 
     /// Returns the known chain of a resource whose marker is unchanged, so that the chain need not be read. `None`: read it.
     #[must_use]
-    pub fn unchanged(&self, place: &CloudResource, marker: &str) -> Option<Chain> {
-        let known = self.previous.get(place)?;
+    pub fn unchanged(&self, resource: &CloudResource, marker: &str) -> Option<Chain> {
+        let known = self.previous.get(resource)?;
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
     }
 
     /// Returns the known tags of a resource whose marker is unchanged. `None`: the tags must be read.
     #[must_use]
-    pub fn known_tags(&self, place: &CloudResource, marker: &str) -> Option<Tags> {
-        let known = self.previous.get(place).filter(|known| known.marker == marker)?;
+    pub fn known_tags(&self, resource: &CloudResource, marker: &str) -> Option<Tags> {
+        let known = self.previous.get(resource).filter(|known| known.marker == marker)?;
         known.tags.clone()
     }
 
@@ -79,7 +79,7 @@ impl Sink {
             }
             gathered.read += u64::from(matches!(certificate.chain, Chain::Read(_)));
             let known = known_certificate(part, &mut certificate);
-            gathered.seen.insert(certificate.place.clone(), known);
+            gathered.seen.insert(certificate.resource.clone(), known);
             gathered.batch.push(certificate);
             (gathered.batch.len() >= BATCH_MAX).then(|| std::mem::take(&mut gathered.batch))
         };
@@ -124,8 +124,10 @@ impl Sink {
         }
         let parts = failed.iter().map(|(part, _)| part.clone()).collect();
         let count = seen.len() as u64;
-        let tagged =
-            seen.iter().filter_map(|(place, now)| tagged(self.previous.get(place), place, now)).collect();
+        let tagged = seen
+            .iter()
+            .filter_map(|(resource, now)| tagged(self.previous.get(resource), resource, now))
+            .collect();
         let (state, removed) = self.previous.after(seen, &listed, &parts, complete);
         let remarks = remarks.into_iter().collect();
         let listed = Listed {
@@ -160,7 +162,7 @@ fn known_certificate(part: &str, certificate: &mut CloudCertificate) -> KnownCer
 /// Returns the change of a resource's tags; `None` if the tags are unknown or unchanged.
 fn tagged(
     before: Option<&KnownCertificate>,
-    place: &CloudResource,
+    resource: &CloudResource,
     now: &KnownCertificate,
 ) -> Option<Tagged> {
     let tags = now.tags.as_ref()?;
@@ -173,7 +175,7 @@ fn tagged(
         return None;
     }
     let before = (same_leaf && !same_tags).then(|| had.cloned().unwrap_or_default());
-    Some(Tagged { place: place.clone(), leaf: leaf.copied(), tags: tags.clone(), before })
+    Some(Tagged { resource: resource.clone(), leaf: leaf.copied(), tags: tags.clone(), before })
 }
 
 #[cfg(test)]
@@ -198,7 +200,7 @@ mod tests {
     fn tag_events_report_only_new_or_changed_tags() {
         const PAY: &[(&str, &str)] = &[("team", "pay")];
         const WEB: &[(&str, &str)] = &[("team", "web")];
-        let place = CloudResource { store: CloudStore::AwsAcm, name: "a".into() };
+        let resource = CloudResource { store: CloudStore::AwsAcm, name: "a".into() };
         // Before → now: whether a change is reported, and whether the previous tags are reported with it.
         for (before, now, new) in [
             (None, known("1", Some(PAY)), Some(false)),
@@ -215,7 +217,7 @@ mod tests {
             (Some(known("1", None)), known("1", Some(&[])), None),
             (Some(known("1", Some(&[]))), known("2", Some(&[])), None),
         ] {
-            let found = tagged(before.as_ref(), &place, &now).map(|tagged| tagged.before.is_some());
+            let found = tagged(before.as_ref(), &resource, &now).map(|tagged| tagged.before.is_some());
             assert_eq!(found, new, "{before:?} → {now:?}");
         }
     }

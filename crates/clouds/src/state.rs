@@ -61,10 +61,10 @@ impl State {
             return Ok(Self::default());
         }
         let mut known = BTreeMap::new();
-        for (store, places) in stored.known {
+        for (store, resources) in stored.known {
             let Ok(store) = store.parse::<CloudStore>() else { continue };
             known.extend(
-                places.into_iter().map(|(name, certificate)| (CloudResource { store, name }, certificate)),
+                resources.into_iter().map(|(name, certificate)| (CloudResource { store, name }, certificate)),
             );
         }
         Ok(Self { known })
@@ -74,17 +74,17 @@ impl State {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>> = BTreeMap::new();
-        for (place, certificate) in &self.known {
-            let store = known.entry(place.store.name().to_owned()).or_default();
-            store.insert(place.name.clone(), certificate.clone());
+        for (resource, certificate) in &self.known {
+            let store = known.entry(resource.store.name().to_owned()).or_default();
+            store.insert(resource.name.clone(), certificate.clone());
         }
         serde_json::to_string(&StoredState { form: FORMAT_VERSION, known }).unwrap_or_default()
     }
 
     /// Returns the last known state of a resource.
     #[must_use]
-    pub fn get(&self, place: &CloudResource) -> Option<&KnownCertificate> {
-        self.known.get(place)
+    pub fn get(&self, resource: &CloudResource) -> Option<&KnownCertificate> {
+        self.known.get(resource)
     }
 
     /// Returns the number of certificates.
@@ -100,8 +100,8 @@ impl State {
     }
 
     /// Removes a resource, so that its certificate is read again.
-    pub fn forget(&mut self, place: &CloudResource) {
-        self.known.remove(place);
+    pub fn forget(&mut self, resource: &CloudResource) {
+        self.known.remove(resource);
     }
 
     /// Returns the state after a listing that found `seen`, and the resources that are gone.
@@ -117,17 +117,17 @@ impl State {
         complete: bool,
     ) -> (Self, Vec<CloudResource>) {
         let (mut known, mut removed) = (seen, Vec::new());
-        for (place, before) in &self.known {
-            if known.contains_key(place) {
+        for (resource, before) in &self.known {
+            if known.contains_key(resource) {
                 continue;
             }
             let part = &before.part;
             let no_more =
                 listed.contains(part) && !failed.contains(part) || complete && !failed.contains(part);
             if no_more {
-                removed.push(place.clone());
+                removed.push(resource.clone());
             } else {
-                known.insert(place.clone(), before.clone());
+                known.insert(resource.clone(), before.clone());
             }
         }
         (Self { known }, removed)
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn place(name: &str) -> CloudResource {
+    fn resource(name: &str) -> CloudResource {
         CloudResource { store: CloudStore::AwsAcm, name: name.into() }
     }
 
@@ -157,8 +157,9 @@ mod tests {
 
     #[test]
     fn certificates_are_removed_only_if_their_part_was_fully_listed() {
-        let before =
-            State { known: [(place("a"), known("east", "1")), (place("b"), known("west", "1"))].into() };
+        let before = State {
+            known: [(resource("a"), known("east", "1")), (resource("b"), known("west", "1"))].into(),
+        };
         // Parts listed completely, parts failed, source listed completely → gone.
         for (listed, failed, complete, removed) in [
             (&["east", "west"][..], &[][..], true, &["a", "b"][..]),
@@ -172,7 +173,7 @@ mod tests {
             (&["east"], &["east", "west"], true, &[]),
         ] {
             let (after, found) = before.after(BTreeMap::new(), &parts(listed), &parts(failed), complete);
-            let expected: Vec<CloudResource> = removed.iter().map(|name| place(name)).collect();
+            let expected: Vec<CloudResource> = removed.iter().map(|name| resource(name)).collect();
             assert_eq!(found, expected, "{listed:?} {failed:?} {complete}");
             assert_eq!(after.len() + found.len(), 2);
         }
@@ -180,11 +181,11 @@ mod tests {
 
     #[test]
     fn seen_certificates_replace_known_ones() {
-        let before = State { known: [(place("a"), known("east", "1"))].into() };
-        let seen = BTreeMap::from([(place("a"), known("east", "2")), (place("c"), known("east", "1"))]);
+        let before = State { known: [(resource("a"), known("east", "1"))].into() };
+        let seen = BTreeMap::from([(resource("a"), known("east", "2")), (resource("c"), known("east", "1"))]);
         let (after, removed) = before.after(seen, &parts(&["east"]), &parts(&[]), true);
         assert_eq!((after.len(), removed.len()), (2, 0));
-        assert_eq!(after.get(&place("a")).map(|known| known.marker.as_str()), Some("2"));
+        assert_eq!(after.get(&resource("a")).map(|known| known.marker.as_str()), Some("2"));
     }
 
     #[test]
@@ -194,13 +195,13 @@ mod tests {
         assert!(State::from_text("nonsense").is_err());
         // Written before tags existed: they are read once.
         let old = r#"{"form":1,"known":{"aws-acm":{"a":{"part":"east","marker":"1"}}}}"#;
-        assert_eq!(State::from_text(old).unwrap().get(&place("a")).unwrap().tags, None);
+        assert_eq!(State::from_text(old).unwrap().get(&resource("a")).unwrap().tags, None);
     }
 
     proptest! {
         #[test]
         fn state_round_trips_through_text(names in proptest::collection::btree_map(".{1,40}", (".{0,20}", ".{0,20}"), 0..20)) {
-            let known = names.iter().map(|(name, (part, marker))| (place(name), known(part, marker))).collect();
+            let known = names.iter().map(|(name, (part, marker))| (resource(name), known(part, marker))).collect();
             let state = State { known };
             prop_assert_eq!(State::from_text(&state.to_text()).unwrap(), state);
         }

@@ -46,8 +46,8 @@ mod tests {
 
     #[test]
     fn oversized_or_invalid_tags_are_dropped_not_truncated() {
-        let long = |octets: usize| "x".repeat(octets);
-        for (key, value, kept) in [
+        let long = |length: usize| "x".repeat(length);
+        for (key, value, is_kept) in [
             ("team".to_owned(), "pay".to_owned(), true),
             ("team".to_owned(), String::new(), true),
             (String::new(), "pay".to_owned(), false),
@@ -58,7 +58,7 @@ mod tests {
             ("te\nam".to_owned(), "pay".to_owned(), false),
         ] {
             let found = bounded([(key.clone(), value.clone())]);
-            assert_eq!(found.get(&key) == Some(&value), kept, "{key:?} {value:?}");
+            assert_eq!(found.get(&key) == Some(&value), is_kept, "{key:?} {value:?}");
         }
         let many = bounded((0..TAGS_KEPT_MAX + 9).map(|n| (format!("t{n:03}"), "v")));
         assert_eq!(many.len(), TAGS_KEPT_MAX);

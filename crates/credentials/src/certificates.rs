@@ -456,14 +456,14 @@ fn draft_with_trust(existing: Version, pems: &[String]) -> Option<Draft> {
 
 /// Sets on each certificate its signer and the certificates that it signed.
 fn set_signers(all: &mut [CertificateView]) {
-    let places: HashMap<String, usize> =
-        all.iter().enumerate().map(|(place, one)| (one.name.to_ascii_lowercase(), place)).collect();
+    let indexes: HashMap<String, usize> =
+        all.iter().enumerate().map(|(index, one)| (one.name.to_ascii_lowercase(), index)).collect();
     for child in 0..all.len() {
-        let Some(place) = places.get(&all[child].signed_by).copied() else { continue };
-        all[child].signed_by = all[place].name.clone();
-        if place != child {
+        let Some(index) = indexes.get(&all[child].signed_by).copied() else { continue };
+        all[child].signed_by = all[index].name.clone();
+        if index != child {
             let name = all[child].name.clone();
-            all[place].signs.push(name);
+            all[index].signs.push(name);
         }
     }
 }

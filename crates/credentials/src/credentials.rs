@@ -338,8 +338,8 @@ async fn look_up(
     match tables::Credentials::of(&store).current(&all, now_us).await {
         Ok(rows) => {
             let mut answers = vec![Vec::new(); all.len()];
-            for (place, row) in rows {
-                answers[place].push(row);
+            for (index, row) in rows {
+                answers[index].push(row);
             }
             answers.into_iter().map(Ok).collect()
         }

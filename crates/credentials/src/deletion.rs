@@ -98,7 +98,7 @@ impl Credentials {
         let now_us = self.now_us();
         let outbox_event = match change {
             VersionsChange::Undelete => self.changed(requester, name, now_us),
-            VersionsChange::Delete | VersionsChange::Destroy => self.gone(requester, name, now_us),
+            VersionsChange::Delete | VersionsChange::Destroy => self.removed(requester, name, now_us),
         };
         let (action, change) = match change {
             VersionsChange::Delete if self.options().undelete_days == 0 => {
@@ -176,12 +176,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
         let now_us = self.now_us();
-        let kept_since_us = self.since_us(self.options().undelete_days);
+        let retained_since_us = self.since_us(self.options().undelete_days);
         let is_running = || !stop.is_cancelled() && !self.is_read_only();
-        while is_running() && tables::Credentials::of(self.store()).destroy_deleted(kept_since_us).await? > 0
-        {
-        }
-        while is_running() && self.destroy_expired_batch(kept_since_us, now_us).await? {}
+        while is_running()
+            && tables::Credentials::of(self.store()).destroy_deleted(retained_since_us).await? > 0
+        {}
+        while is_running() && self.destroy_expired_batch(retained_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl Credentials {
     }
 
     /// Returns the event for a deleted credential, or for deleted versions of a credential.
-    pub(crate) fn gone(&self, requester: &Requester, name: &Name, at_us: i64) -> NewEvent {
+    pub(crate) fn removed(&self, requester: &Requester, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,
             format!("credential{name}"),

@@ -32,12 +32,12 @@ impl FromStr for Retention {
         let path = PermissionPath::parse(words.next().ok_or_else(bad)?)?;
         let mut retention = Self { path, versions: None, days: None };
         for word in words {
-            let place = match word.strip_suffix('d') {
+            let limit = match word.strip_suffix('d') {
                 Some(_) => &mut retention.days,
                 None => &mut retention.versions,
             };
             let number = word.strip_suffix('d').unwrap_or(word).parse().ok().filter(|number| *number > 0);
-            if place.replace(number.ok_or_else(bad)?).is_some() {
+            if limit.replace(number.ok_or_else(bad)?).is_some() {
                 return Err(bad());
             }
         }

@@ -184,7 +184,7 @@ impl ReadBuffer {
 #[derive(Default)]
 struct Pending {
     readings: Vec<(Reading, i64, i64, u64)>,
-    places: HashMap<Reading, usize>,
+    indexes: HashMap<Reading, usize>,
 }
 
 impl Pending {
@@ -193,13 +193,13 @@ impl Pending {
     }
 
     fn record(&mut self, (at_us, reading): TimedReading) {
-        match self.places.get(&reading) {
-            Some(place) => {
-                let (_, _, last, count) = &mut self.readings[*place];
+        match self.indexes.get(&reading) {
+            Some(index) => {
+                let (_, _, last, count) = &mut self.readings[*index];
                 (*last, *count) = (at_us.max(*last), *count + 1);
             }
             None => {
-                self.places.insert(reading.clone(), self.readings.len());
+                self.indexes.insert(reading.clone(), self.readings.len());
                 self.readings.push((reading, at_us, at_us, 1));
             }
         }
@@ -239,8 +239,8 @@ impl Pending {
             }
         };
         self.readings.drain(..written);
-        let places = self.readings.iter().enumerate();
-        self.places = places.map(|(place, (reading, ..))| (reading.clone(), place)).collect();
+        let indexes = self.readings.iter().enumerate();
+        self.indexes = indexes.map(|(index, (reading, ..))| (reading.clone(), index)).collect();
         outcome
     }
 }

@@ -101,10 +101,10 @@ impl Credentials {
         keys.dedup();
         let lookup_keys: Vec<_> = keys.into_iter().map(|key| (requester.clone(), key)).collect();
         let mut found: HashMap<&str, CredentialRow> = HashMap::new();
-        for (place, row) in tables::Credentials::of(self.store()).current(&lookup_keys, self.now_us()).await?
+        for (index, row) in tables::Credentials::of(self.store()).current(&lookup_keys, self.now_us()).await?
         {
             // The active version is the first row of a name.
-            found.entry(&lookup_keys[place].1).or_insert(row);
+            found.entry(&lookup_keys[index].1).or_insert(row);
         }
         let bytes = names.iter().filter_map(|name| found.get(name.key()));
         let left_out = found.values().any(|row| row.sealed.is_empty());

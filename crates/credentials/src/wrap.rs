@@ -30,7 +30,7 @@ const PREFIX: &str = "bullawrap_";
 /// Maximum bytes of a token. Longer tokens are rejected.
 const TOKEN_MAX: usize = 128;
 /// Time for which records of reads are kept, µs: thirty days.
-const READ_KEPT_US: i64 = 30 * 86_400_000_000;
+const READ_RETAINED_US: i64 = 30 * 86_400_000_000;
 
 /// A new single-use token, and the credential version that it gives access to.
 #[derive(Clone, Debug)]
@@ -170,9 +170,9 @@ impl Credentials {
                         store::audit(tx, vec![event("credential.unwrap", &name, details)]).await?;
                         Ok(Ok(UnwrappedValue { name, version, value, by }))
                     }
-                    Unwrapped::Read { name, at_us, by, first_again } => {
+                    Unwrapped::Read { name, at_us, by, first_reuse } => {
                         // Only the first repeated use is logged, so that a client cannot fill the log with a used token.
-                        if first_again {
+                        if first_reuse {
                             let details = json!({ "read_at_us": at_us, "read_by": by });
                             store::audit(tx, vec![event("credential.unwrap_again", &name, details)]).await?;
                         }
@@ -208,7 +208,7 @@ impl Credentials {
     pub(crate) async fn tidy_wraps(&self) -> Result<u64, CredentialError> {
         let now_us = self.now_us();
         Ok(tables::Credentials::of(self.store())
-            .tidy_wraps(now_us, now_us.saturating_sub(READ_KEPT_US))
+            .tidy_wraps(now_us, now_us.saturating_sub(READ_RETAINED_US))
             .await?)
     }
 }

@@ -519,21 +519,21 @@ impl Credentials {
     #[crate::boxed]
     pub async fn delete(&self, requester: &Requester, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(requester, "credential.delete", name.as_str(), json!({}));
-        let outbox_event = self.gone(requester, name, event.at_us);
+        let outbox_event = self.removed(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
-        let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
-        let gone = self.store().write_indexed("credential_delete", move |tx| {
+        let retained_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
+        let removed = self.store().write_indexed("credential_delete", move |tx| {
             async move {
-                let gone = delete_credential(tx, &requester, &key, kept_since_us).await?;
-                if gone {
+                let removed = delete_credential(tx, &requester, &key, retained_since_us).await?;
+                if removed {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![outbox_event]).await?;
                 }
-                Ok(gone)
+                Ok(removed)
             }
             .boxed()
         });
-        if gone.await? { Ok(()) } else { Err(CredentialError::NotFound) }
+        if removed.await? { Ok(()) } else { Err(CredentialError::NotFound) }
     }
 }
 

@@ -83,8 +83,8 @@ fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f6
 
 /// Returns the processor time of this thread as counted by the kernel. Other load on the machine does not affect it.
 fn processor_seconds() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = told.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = schedstat.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
     nanoseconds.expect("this example needs Linux, with /proc") / 1e9
 }
 

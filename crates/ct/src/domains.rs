@@ -346,9 +346,9 @@ mod tests {
                     || wildcard && domain.split_once('.').is_some_and(|(_, parent)| parent == plain)
             };
             let expected: Vec<String> = wanted.iter().filter(|d| covers(d)).map(|d| d.to_string()).collect();
-            let mut told = found(&set, &name);
-            told.sort_unstable();
-            prop_assert_eq!(told, expected);
+            let mut matched = found(&set, &name);
+            matched.sort_unstable();
+            prop_assert_eq!(matched, expected);
         }
 
         #[test]

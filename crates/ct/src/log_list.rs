@@ -222,7 +222,7 @@ struct StateJson {
 
 impl StateJson {
     fn read(self) -> LogState {
-        let told = [
+        let stated = [
             (self.rejected, LogState::Rejected),
             (self.retired, LogState::Retired),
             (self.readonly, LogState::ReadOnly),
@@ -230,7 +230,7 @@ impl StateJson {
             (self.qualified, LogState::Qualified),
             (self.pending, LogState::Pending),
         ];
-        told.into_iter().find(|(told, _)| told.is_some()).map_or(LogState::Unstated, |(_, state)| state)
+        stated.into_iter().find(|(stated, _)| stated.is_some()).map_or(LogState::Unstated, |(_, state)| state)
     }
 }
 

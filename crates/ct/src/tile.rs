@@ -263,18 +263,18 @@ mod tests {
         // 70,000 leaves: 273 full tiles and one of 112 hashes at level 0; one full tile and one of 17 at level 1; one of 1 at level
         // 2.
         let ids = Edge::ids(70_000);
-        let told: Vec<_> = ids.iter().map(|id| (id.level, id.index, id.width)).collect();
-        assert_eq!(told, [(0, 273, 112), (1, 1, 17), (2, 0, 1)]);
-        let told: Vec<_> = Edge::ids(256).iter().map(|id| (id.level, id.index, id.width)).collect();
-        assert_eq!(told, [(1, 0, 1)], "a full level 0 tile and a partial level 1 tile of width 1");
+        let tiles: Vec<_> = ids.iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(tiles, [(0, 273, 112), (1, 1, 17), (2, 0, 1)]);
+        let tiles: Vec<_> = Edge::ids(256).iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(tiles, [(1, 0, 1)], "a full level 0 tile and a partial level 1 tile of width 1");
         assert!(Edge::ids(0).is_empty());
     }
 
     #[test]
     fn ancestors_of_a_full_tile_lead_to_the_tree_edge() {
         let id = TileId { level: 0, index: 3, width: 256 };
-        let told: Vec<_> = ancestors(id, 70_000).iter().map(|id| (id.level, id.index, id.width)).collect();
-        assert_eq!(told, [(1, 0, 256), (2, 0, 1)]);
+        let tiles: Vec<_> = ancestors(id, 70_000).iter().map(|id| (id.level, id.index, id.width)).collect();
+        assert_eq!(tiles, [(1, 0, 256), (2, 0, 1)]);
         assert!(ancestors(TileId { level: 0, index: 273, width: 112 }, 70_000).is_empty());
     }
 

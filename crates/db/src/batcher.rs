@@ -113,7 +113,7 @@ async fn gather<I: Send + 'static, O: Send + 'static>(
     let free = Arc::new(Semaphore::new(options.at_once));
     loop {
         // Take the slot first: items that arrive while all slots are taken join the next batch.
-        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&free).acquire_owned().await else { return };
         let mut batch = Vec::new();
         if incoming.recv_many(&mut batch, options.batch_max).await == 0 {
             return;
@@ -132,7 +132,7 @@ async fn gather<I: Send + 'static, O: Send + 'static>(
             let _live = telemetry::tasks::guard(kind);
             let (items, replies): (Vec<I>, Vec<oneshot::Sender<O>>) = batch.into_iter().unzip();
             let answers = run(items).await;
-            drop(place);
+            drop(slot);
             for (reply, answer) in replies.into_iter().zip(answers) {
                 // A caller that was dropped needs no result.
                 let _ = reply.send(answer);

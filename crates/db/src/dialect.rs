@@ -209,14 +209,14 @@ pub const fn statement<const N: usize>(
     // Inside `{a|b}`: whether the current part is written.
     let mut either = None;
     while at < from.len() {
-        let here = from[at];
+        let byte = from[at];
         if let Some(is_written) = either {
-            if here == b'|' {
+            if byte == b'|' {
                 either = Some(is_postgres);
                 at += 1;
                 continue;
             }
-            if here == b'}' {
+            if byte == b'}' {
                 either = None;
                 at += 1;
                 continue;
@@ -226,13 +226,13 @@ pub const fn statement<const N: usize>(
                 continue;
             }
         }
-        if here == b'\'' || here == b'"' {
+        if byte == b'\'' || byte == b'"' {
             let end = quoted_end(from, at);
             out.push_part(from, at, end);
             at = end;
             continue;
         }
-        if here == b'{' && starts(from, at, "{any ") {
+        if byte == b'{' && starts(from, at, "{any ") {
             let end = find(from, at, b'}');
             let column = position(columns, from, at + 5, end);
             if is_postgres {
@@ -246,25 +246,25 @@ pub const fn statement<const N: usize>(
             at = end + 1;
             continue;
         }
-        if here == b'{' && starts(from, at, "{among ") {
+        if byte == b'{' && starts(from, at, "{among ") {
             let end = find(from, at, b'}');
             let space = find(from, at + 7, b' ');
             push_in_list(&mut out, dialect, from, at + 7, space, end);
             at = end + 1;
             continue;
         }
-        if here == b'{' {
+        if byte == b'{' {
             assert!(find(from, at, b'|') < find(from, at, b'}'), "a mark that does not exist");
             either = Some(!is_postgres);
             at += 1;
             continue;
         }
-        if here == b':' && starts(from, at, "::") {
+        if byte == b':' && starts(from, at, "::") {
             out.push_all("::");
             at += 2;
             continue;
         }
-        if here == b':' {
+        if byte == b':' {
             let end = word_end(from, at + 1);
             let column = position(columns, from, at + 1, end);
             if is_postgres {
@@ -277,10 +277,10 @@ pub const fn statement<const N: usize>(
             at = end;
             continue;
         }
-        if here == b'(' {
+        if byte == b'(' {
             depth += 1;
         }
-        if here == b')' {
+        if byte == b')' {
             depth -= 1;
             if let Some(inside) = values
                 && inside == depth + 1
@@ -323,7 +323,7 @@ pub const fn statement<const N: usize>(
                 verb = Verb::Done;
             }
         }
-        out.push(here);
+        out.push(byte);
         at += 1;
     }
     assert!(matches!(verb, Verb::Done), "no VALUES, FROM or WHERE outside parentheses");
@@ -425,12 +425,12 @@ const fn verb_of(from: &[u8], at: usize) -> Verb {
 
 /// Returns the position of the column that `from[at..end]` names.
 const fn position(columns: &[(&str, &str)], from: &[u8], at: usize, end: usize) -> usize {
-    let mut place = 0;
-    while place < columns.len() {
-        if equals(from, at, end, columns[place].0) {
-            return place;
+    let mut index = 0;
+    while index < columns.len() {
+        if equals(from, at, end, columns[index].0) {
+            return index;
         }
-        place += 1;
+        index += 1;
     }
     panic!("a name that is not among the columns")
 }

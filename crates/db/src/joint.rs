@@ -23,8 +23,8 @@ impl<T: Send + 'static> WorkResult<T> {
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> (Work, Self) {
         let answer = Arc::new(Mutex::new(None));
-        let place = Arc::clone(&answer);
-        let work: Work = Box::new(move |tx| store_result(work(tx), place));
+        let slot = Arc::clone(&answer);
+        let work: Work = Box::new(move |tx| store_result(work(tx), slot));
         (work, Self(answer))
     }
 
@@ -36,11 +36,11 @@ impl<T: Send + 'static> WorkResult<T> {
 
 fn store_result<T: Send + 'static>(
     doing: BoxFuture<'_, Result<T, StoreError>>,
-    place: Arc<Mutex<Option<T>>>,
+    slot: Arc<Mutex<Option<T>>>,
 ) -> BoxFuture<'_, Result<(), StoreError>> {
     async move {
         let answer = doing.await?;
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
         Ok(())
     }
     .boxed()

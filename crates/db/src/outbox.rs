@@ -26,7 +26,7 @@ pub struct NewEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRow {
     /// Position of the event. Pass it to [`Database::outbox_advance`] once the event is handled.
-    pub place: OutboxPosition,
+    pub position: OutboxPosition,
     /// Time of the event, µs.
     pub at_us: i64,
     /// Kind as noun and past tense: `certificate.issued`.
@@ -166,8 +166,8 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_contains(&self, place: OutboxPosition) -> Result<bool, StoreError> {
-        Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
+    pub async fn outbox_contains(&self, position: OutboxPosition) -> Result<bool, StoreError> {
+        Ok(self.row(HAS, vec![position.transaction.into(), position.id.into()]).await?.is_some())
     }
 
     /// Advances a consumer past handled events. Never moves it back.
@@ -195,7 +195,7 @@ fn position_of(mut row: Row) -> Result<OutboxPosition, StoreError> {
 
 fn row_of(mut row: Row) -> Result<OutboxRow, StoreError> {
     Ok(OutboxRow {
-        place: OutboxPosition { transaction: row.int()?, id: row.int()? },
+        position: OutboxPosition { transaction: row.int()?, id: row.int()? },
         at_us: row.int()?,
         kind: row.text()?,
         subject: row.text()?,

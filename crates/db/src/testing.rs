@@ -192,10 +192,10 @@ impl Cluster {
         let sent = session.stdin.as_mut().map(|input| input.write_all(lock.as_bytes()));
         let mut answer = String::new();
         let read = session.stdout.as_mut().map(|output| BufReader::new(output).read_line(&mut answer));
-        let held = WriteLock::Session(session);
+        let write_lock = WriteLock::Session(session);
         assert!(matches!(sent, Some(Ok(()))) && matches!(read, Some(Ok(_))), "cannot lock {table}");
         assert_eq!(answer.trim(), "locked", "{table}");
-        held
+        write_lock
     }
 
     /// Converts the URL of a primary's database to the URL of its replica in this cluster.

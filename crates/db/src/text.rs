@@ -14,14 +14,14 @@ pub fn storable(text: &str) -> Cow<'_, str> {
 /// Returns a name reversed and in lower case, truncated to the searchable length. An index on it finds names by suffix.
 #[must_use]
 pub fn reversed(name: &str) -> String {
-    let mut kept = 0;
+    let mut length = 0;
     storable(name)
         .chars()
         .rev()
         .map(|letter| letter.to_ascii_lowercase())
         .take_while(|letter| {
-            kept += letter.len_utf8();
-            kept <= SUFFIX_BYTES_MAX
+            length += letter.len_utf8();
+            length <= SUFFIX_BYTES_MAX
         })
         .collect()
 }

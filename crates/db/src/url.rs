@@ -98,10 +98,10 @@ fn without_password(url: &str) -> String {
         _ => before_query.to_owned(),
     };
     if let Some(query) = query {
-        let kept: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
-        if !kept.is_empty() {
+        let remaining: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("password=")).collect();
+        if !remaining.is_empty() {
             redacted.push('?');
-            redacted.push_str(&kept.join("&"));
+            redacted.push_str(&remaining.join("&"));
         }
     }
     redacted

@@ -67,14 +67,15 @@ async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
         "by CPU"
     );
     for kind in [KeyType::P256, KeyType::Rsa2048] {
-        let place = Fixture::new(kind).await?;
+        let fixture = Fixture::new(kind).await?;
         for (name, version) in [("TLS 1.3", &TLS13), ("TLS 1.2", &TLS12)] {
             for (session, resumes) in [("full", false), ("resumed", true)] {
-                for (away, edge, clients) in [("0", place.edge, clients), ("100 ms", place.far_edge, far)] {
-                    let edge = measure(&place, edge, version, resumes, length, clients).await?;
-                    let bare = measure(&place, place.bare, version, resumes, length, clients).await?;
+                for (rtt, edge, clients) in [("0", fixture.edge, clients), ("100 ms", fixture.far_edge, far)]
+                {
+                    let edge = measure(&fixture, edge, version, resumes, length, clients).await?;
+                    let bare = measure(&fixture, fixture.bare, version, resumes, length, clients).await?;
                     println!(
-                        "{:<8} {name:<8} {session:<8} {away:<7} {clients:>7} {edge} {bare} {:>6.2} {:>6.2}",
+                        "{:<8} {name:<8} {session:<8} {rtt:<7} {clients:>7} {edge} {bare} {:>6.2} {:>6.2}",
                         kind.name(),
                         edge.rate / bare.rate,
                         bare.cpu_us / edge.cpu_us
@@ -174,13 +175,13 @@ async fn key_service(folder: &Path, key: PrivateKey) -> Outcome<(keyless::server
 fn far_socket(folder: &Path, near: PathBuf) -> Outcome<PathBuf> {
     let socket = folder.join("far.sock");
     let listener = UnixListener::bind(&socket)?;
-    let (keep, way) = watch::channel(relay::Way::Open);
+    let (keep, link) = watch::channel(relay::LinkState::Open);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(service) = UnixStream::connect(&near).await else { continue };
             let ((near_out, near_in), (far_out, far_in)) = (stream.into_split(), service.into_split());
-            tokio::spawn(relay::carry(near_out, far_in, FAR, way.clone()));
-            tokio::spawn(relay::carry(far_out, near_in, FAR, way.clone()));
+            tokio::spawn(relay::carry(near_out, far_in, FAR, link.clone()));
+            tokio::spawn(relay::carry(far_out, near_in, FAR, link.clone()));
         }
         drop(keep);
     });
@@ -244,7 +245,7 @@ async fn upstream() -> Outcome<SocketAddr> {
 }
 
 async fn measure(
-    place: &Fixture,
+    fixture: &Fixture,
     address: SocketAddr,
     version: &'static SupportedProtocolVersion,
     resumes: bool,
@@ -256,7 +257,7 @@ async fn measure(
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(place.root.clone()))?;
+        roots.add(CertificateDer::from(fixture.root.clone()))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version])?;
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();

@@ -146,7 +146,7 @@ impl CertificateFile {
             chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>().into_bytes();
         cert_chain::Builder::new()?.load_public_pem(&pem)?;
         // A bad staple does not reject the chain: after a renewal, the old staple may still be in the folder.
-        let (staple, not_stapled) = match Staple::beside(path, &leaf)? {
+        let (staple, not_stapled) = match Staple::read_beside(path, &leaf)? {
             Ok(staple) => (staple, None),
             Err(why) => (None, Some(why)),
         };
@@ -188,7 +188,7 @@ impl Staple {
     ///
     /// # Errors
     /// Other read errors, which may be temporary.
-    fn beside(path: &Path, leaf: &Certificate) -> Result<Result<Option<Self>, String>, BadCertificate> {
+    fn read_beside(path: &Path, leaf: &Certificate) -> Result<Result<Option<Self>, String>, BadCertificate> {
         match read_at_most(&path.with_extension("ocsp"), STAPLE_MAX) {
             Ok(der) => Ok(Self::of(&der, leaf).map(Some)),
             Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),

@@ -74,8 +74,8 @@ impl Terminator {
             return Box::pin(self.serve_requests(tls, connection_client, name, site)).await;
         }
         let alpn = tls.as_ref().application_protocol().map(<[u8]>::to_vec);
-        let told = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };
-        let header = if route.proxy_protocol { header(&told) } else { Vec::new() };
+        let details = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };
+        let header = if route.proxy_protocol { header(&details) } else { Vec::new() };
         let introduction = UpstreamPreamble { header, alpn: alpn.into_iter().collect() };
         let reach = Reach { resolver: &self.resolver, metrics: &self.metrics, limit: self.connect_timeout };
         let reached = reach.connect(&route.group, client.ip(), &introduction).await;
@@ -83,7 +83,7 @@ impl Terminator {
             close(tls).await;
             return End::NoUpstream;
         };
-        match relay(tls, upstream, self.idle, self.metrics.octets()).await {
+        match relay(tls, upstream, self.idle, self.metrics.relayed_bytes()).await {
             RelayEnd::Closed => End::Closed,
             RelayEnd::Idle => End::Idle,
             RelayEnd::Broken(error) => {
@@ -112,11 +112,11 @@ impl Terminator {
                     Some(MISSING_EXTENSION) => Handshake::NoName,
                     _ => Handshake::Failed,
                 };
-                let told = TlsErrorText(&error);
+                let details = TlsErrorText(&error);
                 if outcome == Handshake::NotSigned {
-                    tracing::info!(%client, error = %told, "a TLS handshake failed: the key service did not sign");
+                    tracing::info!(%client, error = %details, "a TLS handshake failed: the key service did not sign");
                 } else {
-                    tracing::debug!(%client, error = %told, "a handshake failed");
+                    tracing::debug!(%client, error = %details, "a handshake failed");
                 }
                 Err(outcome)
             }

@@ -23,8 +23,8 @@ fn record(alert: u8) -> [u8; 7] {
 #[derive(Debug)]
 pub(super) struct Flight<S> {
     stream: S,
-    held: Vec<u8>,
-    /// Bytes of `held` that are already written.
+    held_back: Vec<u8>,
+    /// Bytes of `held_back` that are already written.
     written: usize,
     alert: HandshakeAlert,
     /// Whether part of the held flight has already been sent to the client.
@@ -35,7 +35,7 @@ pub(super) struct Flight<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
     pub(super) fn new(stream: S, alert: HandshakeAlert) -> Self {
-        Self { stream, held: Vec::new(), written: 0, alert, is_partly_sent: false, is_open: false }
+        Self { stream, held_back: Vec::new(), written: 0, alert, is_partly_sent: false, is_open: false }
     }
 
     /// Ends the handshake: from now on nothing is held back.
@@ -43,9 +43,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
         self.is_open = true;
     }
 
-    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.written < self.held.len() {
-            let written = Pin::new(&mut self.stream).poll_write(context, &self.held[self.written..]);
+    fn poll_write_held_back(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.held_back.len() {
+            let written = Pin::new(&mut self.stream).poll_write(context, &self.held_back[self.written..]);
             match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.written += count,
@@ -53,9 +53,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
         }
         self.written = 0;
         if self.is_open {
-            self.held = Vec::new();
+            self.held_back = Vec::new();
         } else {
-            self.held.clear();
+            self.held_back.clear();
         }
         Poll::Ready(Ok(()))
     }
@@ -68,8 +68,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Flight<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // A read means that the TLS library has written its whole flight.
-        if !self.held.is_empty() {
-            ready!(self.poll_held(context))?;
+        if !self.held_back.is_empty() {
+            ready!(self.poll_write_held_back(context))?;
             self.is_partly_sent = false;
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
@@ -82,12 +82,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if !self.is_open && self.held.len() + bytes.len() <= HELD_MAX {
-            self.held.extend_from_slice(bytes);
+        if !self.is_open && self.held_back.len() + bytes.len() <= HELD_MAX {
+            self.held_back.extend_from_slice(bytes);
             return Poll::Ready(Ok(bytes.len()));
         }
-        if !self.held.is_empty() {
-            ready!(self.poll_held(context))?;
+        if !self.held_back.is_empty() {
+            ready!(self.poll_write_held_back(context))?;
         }
         self.is_partly_sent = true;
         Pin::new(&mut self.stream).poll_write(context, bytes)
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_open {
-            ready!(self.poll_held(context))?;
+            ready!(self.poll_write_held_back(context))?;
         }
         Pin::new(&mut self.stream).poll_flush(context)
     }
@@ -105,10 +105,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Flight<S> {
             && !self.is_partly_sent
             && !self.is_open
         {
-            self.held = record(alert).to_vec();
+            self.held_back = record(alert).to_vec();
             self.is_open = true;
         }
-        ready!(self.poll_held(context))?;
+        ready!(self.poll_write_held_back(context))?;
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
@@ -128,11 +128,11 @@ mod tests {
         flight.write_all(b"hello retry").await.unwrap();
         flight.flush().await.unwrap();
         theirs.write_all(b"again").await.unwrap();
-        let mut said = [0; 5];
-        flight.read_exact(&mut said).await.unwrap();
-        let mut heard = [0; 11];
-        theirs.read_exact(&mut heard).await.unwrap();
-        assert_eq!((&said, &heard), (b"again", b"hello retry"));
+        let mut from_client = [0; 5];
+        flight.read_exact(&mut from_client).await.unwrap();
+        let mut to_client = [0; 11];
+        theirs.read_exact(&mut to_client).await.unwrap();
+        assert_eq!((&from_client, &to_client), (b"again", b"hello retry"));
 
         flight.write_all(b"server hello").await.unwrap();
         alert.set(INTERNAL_ERROR);

@@ -423,11 +423,11 @@ mod tests {
     async fn consecutive_health_checks_mark_a_server_down_and_up() {
         let group = group(Balance::RoundRobin);
         let check = |is_healthy| group.servers[0].checked(is_healthy, Duration::from_secs(5), group.health());
-        let said: Vec<_> = [false, false, true, false, false, false, false].map(check).into();
-        assert_eq!(said.iter().position(|change| *change == Change::Down), Some(5), "{said:?}");
+        let changes: Vec<_> = [false, false, true, false, false, false, false].map(check).into();
+        assert_eq!(changes.iter().position(|change| *change == Change::Down), Some(5), "{changes:?}");
         assert!(!chosen(&group, 6).contains(&0));
-        let said: Vec<_> = [true, false, true, true].map(check).into();
-        assert_eq!(said, [Change::Same, Change::Same, Change::Same, Change::Up]);
+        let changes: Vec<_> = [true, false, true, true].map(check).into();
+        assert_eq!(changes, [Change::Same, Change::Same, Change::Same, Change::Up]);
         assert!(chosen(&group, 6).contains(&0));
         let server = &group.servers[1];
         assert!(server.is_check_due(Instant::now()) && !server.is_check_due(Instant::now()), "one at a time");

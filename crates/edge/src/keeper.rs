@@ -62,7 +62,7 @@ pub(super) struct Keeper {
     tickets: TicketKeys,
     staples: Staples,
     clients: Option<Arc<ClientAuthenticator>>,
-    held: Vec<Arc<CertificateFile>>,
+    loaded: Vec<Arc<CertificateFile>>,
     /// Whether a change is loaded but not yet in use.
     is_stale: bool,
     /// Time at which the certificates must be chosen again, because a certificate becomes valid or expires, or an OCSP response
@@ -93,7 +93,7 @@ impl Keeper {
             tickets,
             staples,
             clients,
-            held: Vec::new(),
+            loaded: Vec::new(),
             is_stale: true,
             due: None,
             reported_unstapled: BTreeSet::new(),
@@ -150,9 +150,9 @@ impl Keeper {
         let now = now();
         let mut not_stapled = Vec::new();
         if refreshed.changed {
-            not_stapled = self.newly_not_stapled(refreshed.held.iter().map(|(_, file)| &**file));
-            self.held = refreshed.held.into_iter().map(|(_, file)| file.after(&self.held)).collect();
-            self.staples.set_presented(&self.held, now);
+            not_stapled = self.newly_not_stapled(refreshed.loaded.iter().map(|(_, file)| &**file));
+            self.loaded = refreshed.loaded.into_iter().map(|(_, file)| file.after(&self.loaded)).collect();
+            self.staples.set_presented(&self.loaded, now);
             self.is_stale = true;
         }
         self.is_stale |= self.staples.take_changed();
@@ -160,23 +160,23 @@ impl Keeper {
             self.build(now)?;
             self.is_stale = false;
             if !first {
-                tracing::info!(certificates = self.held.len(), "reloaded certificates or ticket keys");
+                tracing::info!(certificates = self.loaded.len(), "reloaded certificates or ticket keys");
             }
         }
         self.count_staples(now);
-        let expiry = self.held.iter().map(|file| file.not_after.0).min();
+        let expiry = self.loaded.iter().map(|file| file.not_after.0).min();
         let broken =
-            refreshed.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
-        self.metrics.certificates(self.held.len(), broken, expiry);
-        Ok(LoadedCertificates { certificates: self.held.clone(), broken: refreshed.broken, not_stapled })
+            refreshed.broken_in_all + self.loaded.iter().filter(|file| file.not_stapled.is_some()).count();
+        self.metrics.certificates(self.loaded.len(), broken, expiry);
+        Ok(LoadedCertificates { certificates: self.loaded.clone(), broken: refreshed.broken, not_stapled })
     }
 
     /// Updates the staple metrics, and logs chains that clients refuse without a staple (RFC 7633).
     fn count_staples(&mut self, now: UnixTime) {
         let has_staple = |file: &&Arc<CertificateFile>| self.staples.of(file, now).is_some();
-        let stapled = self.held.iter().filter(has_staple).count();
+        let stapled = self.loaded.iter().filter(has_staple).count();
         let unstapled: BTreeSet<String> = self
-            .held
+            .loaded
             .iter()
             .filter(|file| file.leaf.must_staple && !has_staple(file))
             .map(|file| file.name.clone())
@@ -196,7 +196,9 @@ impl Keeper {
         files: impl Iterator<Item = &'a CertificateFile>,
     ) -> Vec<(String, String)> {
         let is_reported = |file: &CertificateFile| {
-            self.held.iter().any(|before| before.name == file.name && before.not_stapled == file.not_stapled)
+            self.loaded
+                .iter()
+                .any(|before| before.name == file.name && before.not_stapled == file.not_stapled)
         };
         files
             .filter(|file| !is_reported(file))
@@ -206,7 +208,7 @@ impl Keeper {
 
     fn build(&mut self, now: UnixTime) -> Result<(), CertificateLoadError> {
         let default = self.options.default_certificate.as_deref();
-        if let Some(name) = default.filter(|name| !self.held.iter().any(|file| file.name == *name)) {
+        if let Some(name) = default.filter(|name| !self.loaded.iter().any(|file| file.name == *name)) {
             return Err(CertificateLoadError::NoDefault(name.to_owned()));
         }
         let with = SiteContext {
@@ -218,9 +220,9 @@ impl Keeper {
             metrics: &self.metrics,
             now,
         };
-        let sites = Sites::build(&self.held, default, self.options.unknown_names_get_default, &with)?;
+        let sites = Sites::build(&self.loaded, default, self.options.unknown_names_get_default, &with)?;
         *self.current.write() = Arc::new(sites);
-        let moments = self.held.iter().flat_map(|file| {
+        let moments = self.loaded.iter().flat_map(|file| {
             let own = file.staple.as_ref().and_then(|staple| staple.until);
             [Some(file.not_before), Some(file.not_after.plus(1)), own, self.staples.until(file)]
         });

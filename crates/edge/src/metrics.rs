@@ -162,8 +162,8 @@ struct MetricFamilies {
     handshakes: Family<OutcomeLabel, Counter>,
     handshake_durations: Family<OutcomeLabel, Histogram, fn() -> Histogram>,
     signatures: Family<OutcomeLabel, Counter>,
-    octets_family: Family<DirectionLabel, Counter>,
-    octets: ByteCounters,
+    relayed_bytes_family: Family<DirectionLabel, Counter>,
+    relayed_bytes: ByteCounters,
     certificates: Gauge,
     broken_files: Gauge,
     broken_ticket_keys: Gauge,
@@ -191,9 +191,11 @@ fn durations() -> Histogram {
 
 impl Default for EdgeMetrics {
     fn default() -> Self {
-        let octets_family = Family::<DirectionLabel, Counter>::default();
-        let octets = |direction| octets_family.get_or_create(&DirectionLabel { direction }).clone();
-        let octets = ByteCounters { up: octets("to-upstream"), down: octets("to-client") };
+        let relayed_bytes_family = Family::<DirectionLabel, Counter>::default();
+        let relayed_bytes =
+            |direction| relayed_bytes_family.get_or_create(&DirectionLabel { direction }).clone();
+        let relayed_bytes =
+            ByteCounters { up: relayed_bytes("to-upstream"), down: relayed_bytes("to-client") };
         let handshakes = Family::<OutcomeLabel, Counter>::default();
         for outcome in Handshake::ALL {
             // Create every label value at startup, so that rates can be computed from 0.
@@ -207,8 +209,8 @@ impl Default for EdgeMetrics {
             handshakes,
             handshake_durations: Family::new_with_constructor(durations),
             signatures: Family::default(),
-            octets_family,
-            octets,
+            relayed_bytes_family,
+            relayed_bytes,
             certificates: Gauge::default(),
             broken_files: Gauge::default(),
             broken_ticket_keys: Gauge::default(),
@@ -337,7 +339,7 @@ impl EdgeMetrics {
         registry.register(
             "bulla_intercept_edge_passed_octets",
             "Bytes forwarded, by direction",
-            inner.octets_family.clone(),
+            inner.relayed_bytes_family.clone(),
         );
     }
 
@@ -425,15 +427,15 @@ impl EdgeMetrics {
 
     pub(super) fn reuse(&self) -> Reuse {
         let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
-        Reuse { kept: of("kept"), made: of("new") }
+        Reuse { pooled: of("kept"), made: of("new") }
     }
 
     pub(super) fn access_lines_dropped(&self) -> &Counter {
         &self.0.access_lines_dropped
     }
 
-    pub(super) fn octets(&self) -> &ByteCounters {
-        &self.0.octets
+    pub(super) fn relayed_bytes(&self) -> &ByteCounters {
+        &self.0.relayed_bytes
     }
 
     /// Sets the number of loaded chains, the number of broken files, and the earliest expiry of a chain (Unix seconds). A file is
@@ -455,8 +457,8 @@ impl EdgeMetrics {
     }
 
     /// Sets whether the server failed to return the inventory of managed certificates.
-    pub fn set_inventory_unavailable(&self, away: bool) {
-        self.0.inventory_unavailable.set(away.into());
+    pub fn set_inventory_unavailable(&self, unavailable: bool) {
+        self.0.inventory_unavailable.set(unavailable.into());
     }
 
     /// Sets whether the routes in the configuration file are invalid.

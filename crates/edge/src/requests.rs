@@ -96,8 +96,8 @@ impl Terminator {
         site: Arc<Site>,
     ) -> End {
         let is_http2 = tls.as_ref().application_protocol() == Some(b"h2");
-        let octets = self.metrics.octets();
-        let tls = CountedStream::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
+        let relayed_bytes = self.metrics.relayed_bytes();
+        let tls = CountedStream::new(tls, Some(relayed_bytes.up.clone()), Some(relayed_bytes.down.clone()));
         let opening = tokio::time::timeout(self.request_service.keep_alive, opening::read(tls, self.idle));
         let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
         let is_trusted = self.request_service.trusted.iter().any(|net| net.contains(&client.ip()));
@@ -153,7 +153,9 @@ impl Connection {
             self.site.trace.into_iter().for_each(|certificate| entry.link(certificate));
         }
         let response = match self.destination_of(&request) {
-            Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut entry).await,
+            Ok(destination) => {
+                self.forward_request(request, &destination, websocket.as_ref(), &mut entry).await
+            }
             Err(refused) => refused.page(),
         };
         let response = match &websocket {
@@ -195,14 +197,14 @@ impl Connection {
         self.name.as_deref().is_none_or(|own| HostOrIp::parse(own).as_ref() == Ok(host))
     }
 
-    async fn ask(
+    async fn forward_request(
         &self,
         mut request: Request<ClientBody>,
-        place: &Destination,
+        destination: &Destination,
         websocket: Option<&Websocket>,
         entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
-        let Destination { route, authority } = place;
+        let Destination { route, authority } = destination;
         let upgrade = permitted_upgrade(request.headers(), Upgrades::Websocket);
         // Hop-by-hop fields are not forwarded.
         clean(request.headers_mut());

@@ -208,8 +208,8 @@ impl Routes {
     /// Returns whether requests go to more than one upstream.
     pub(super) fn has_several_upstreams(&self) -> bool {
         let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
-        let asked = all.filter(|route| route.http.is_some());
-        let mut servers = asked.flat_map(|route| route.group.servers()).map(|server| &server.label);
+        let over_http = all.filter(|route| route.http.is_some());
+        let mut servers = over_http.flat_map(|route| route.group.servers()).map(|server| &server.label);
         let Some(first) = servers.next() else { return false };
         servers.any(|other| other != first)
     }
@@ -302,23 +302,23 @@ mod tests {
         }
         assert_eq!(by(&[]), Err(BadRoute::Http(Vec::new())));
         assert_eq!(by(&["h2", "h3"]), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
-        let told = route_of(&["h2"]).with_proxy_protocol();
-        assert_eq!(told.with_mode(Mode::Http), Err(BadRoute::ProxyProtocol));
+        let proxied = route_of(&["h2"]).with_proxy_protocol();
+        assert_eq!(proxied.with_mode(Mode::Http), Err(BadRoute::ProxyProtocol));
         let nobody = Route::new("a b:1", &["h2".into()]).unwrap();
         assert_eq!(nobody.with_mode(Mode::Http), Err(BadRoute::Host("a b".into())));
     }
 
     #[test]
     fn per_upstream_limit_is_half_when_there_are_several_upstreams() {
-        let asked =
+        let over_http =
             |upstream: &str| Route::new(upstream, &["h2".into()]).unwrap().with_mode(Mode::Http).unwrap();
         let options =
             |own| Options { upstream_connections_max: 9, upstream_per_host_max: own, ..Options::default() };
-        let mut routes = Routes::new(Some(asked("one:1")));
-        routes.add(&["a.example".into()], asked("one:1")).unwrap();
+        let mut routes = Routes::new(Some(over_http("one:1")));
+        routes.add(&["a.example".into()], over_http("one:1")).unwrap();
         routes.add(&["b.example".into()], route("two:1")).unwrap();
         assert_eq!(options(None).connections_per_upstream(&routes), 9, "all requests go to one");
-        routes.add(&["*.c.example".into()], asked("one:2")).unwrap();
+        routes.add(&["*.c.example".into()], over_http("one:2")).unwrap();
         assert_eq!(options(None).connections_per_upstream(&routes), 4);
         assert_eq!(options(Some(7)).connections_per_upstream(&routes), 7);
         let few = Options { upstream_connections_max: 1, ..Options::default() };

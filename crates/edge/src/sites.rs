@@ -102,7 +102,7 @@ impl Sites {
             if let Some(site) = built.get(&pair) {
                 return Ok::<_, Error>(Arc::clone(site));
             }
-            let files: Vec<&CertificateFile> = pair.places().map(|at| order[at].as_ref()).collect();
+            let files: Vec<&CertificateFile> = pair.indices().map(|at| order[at].as_ref()).collect();
             let site = Arc::new(build_site(&files, with)?);
             built.insert(pair, Arc::clone(&site));
             Ok(site)
@@ -141,7 +141,7 @@ impl ChainPair {
         }
     }
 
-    fn places(self) -> impl Iterator<Item = usize> {
+    fn indices(self) -> impl Iterator<Item = usize> {
         // ECDSA first: a signature costs a twentieth of an RSA signature.
         [self.ecdsa, self.rsa].into_iter().flatten()
     }

@@ -157,8 +157,8 @@ impl Staples {
         // A response that was fetched meanwhile is newer than the stored one.
         let mut fetched = self.0.fetched.write();
         fetched.retain(|leaf, _| leaves.contains(leaf));
-        for (leaf, kept) in read {
-            fetched.entry(leaf).or_insert(kept);
+        for (leaf, stored) in read {
+            fetched.entry(leaf).or_insert(stored);
         }
         drop(fetched);
         forget_others(&options.folder, &leaves);
@@ -204,21 +204,21 @@ impl Staples {
             let due = due.into_iter().filter(|(at, _)| *at <= now_is).take(BATCH_MAX);
             let due: Vec<_> = due.map(|(_, file)| Arc::clone(file)).collect();
             let fetches = stream::iter(due).map(|file| async move {
-                let answer = ask(http, &file).await;
+                let answer = request_staple(http, &file).await;
                 (file, answer)
             });
             let mut answers = pin!(fetches.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
             // Process results in the order of arrival: a slow responder must not delay the others.
             while let Some(some) = answers.next().await {
-                let mut kept = Vec::new();
+                let mut stored = Vec::new();
                 for (file, answer) in some {
                     metrics.staple_fetched(answer.as_ref().map_or_else(StaplingError::name, |_| "read"));
-                    kept.extend(self.take(&file, answer, &mut failures));
+                    stored.extend(self.take(&file, answer, &mut failures));
                 }
-                if !kept.is_empty() {
+                if !stored.is_empty() {
                     self.0.has_news.store(true, Relaxed);
                     reload_signal.notify_one();
-                    self.keep(kept).await;
+                    self.keep(stored).await;
                 }
             }
         }
@@ -277,7 +277,7 @@ impl Staples {
     /// Stores responses on disk for the next start.
     async fn keep(&self, all: Vec<(Fingerprint, Option<Arc<[u8]>>)>) {
         let Some(folder) = self.0.options.as_ref().map(|options| options.folder.clone()) else { return };
-        let kept = tokio::task::spawn_blocking(move || {
+        let stored = tokio::task::spawn_blocking(move || {
             std::fs::create_dir_all(&folder)?;
             // Attempt every file, even if one fails.
             let written: Vec<_> = all
@@ -286,7 +286,7 @@ impl Staples {
                 .collect();
             written.into_iter().collect::<io::Result<()>>()
         });
-        if let Ok(Err(error)) = kept.await {
+        if let Ok(Err(error)) = stored.await {
             tracing::warn!(%error, "cannot save OCSP staples for the next start");
         }
     }
@@ -338,7 +338,7 @@ fn chance() -> f64 {
 }
 
 /// Requests a response from the certificate's responders. Uses GET without a nonce, so that caches can respond.
-async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, StaplingError> {
+async fn request_staple(http: &http::Client, file: &CertificateFile) -> Result<Fetched, StaplingError> {
     let mut last = StaplingError::Unusable("the chain has no issuer certificate".to_owned());
     let Some(issuer) = &file.issuer else { return Err(last) };
     // SHA-1 only identifies the issuer and protects nothing; all responders support it (RFC 9654 section 2.1).
@@ -350,7 +350,7 @@ async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, Sta
         last = match got {
             Ok(reply) if reply.status == 200 => match Fetched::read(&reply.body, file, now()) {
                 Err(StaplingError::Unusable(why)) => StaplingError::Unusable(why),
-                said => return said,
+                result => return result,
             },
             Ok(reply) => {
                 StaplingError::Unanswered(format!("the OCSP responder returned status {}", reply.status))

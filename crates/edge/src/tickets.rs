@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn ticket_key_file_contains_one_to_three_keys() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("keys");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
         let (a, b) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
@@ -196,7 +196,7 @@ mod tests {
         for wrong in ["", "abc", &a[1..], &format!("{a}0"), &a.replace('0', "g"), &format!("{a}\n{a}")] {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }
-        assert!(matches!(TicketSecrets::read(&place.path().join("no")), Err(BadTicketKeys::Io { .. })));
+        assert!(matches!(TicketSecrets::read(&folder.path().join("no")), Err(BadTicketKeys::Io { .. })));
     }
 
     #[test]

@@ -117,10 +117,10 @@ impl Server {
                 let _ = socket.send_to(&answer, from).await;
                 continue;
             }
-            let Ok(place) = late.clone().acquire_owned().await else { return };
+            let Ok(permit) = late.clone().acquire_owned().await else { return };
             let socket = socket.clone();
             tasks.spawn_bounded(async move {
-                let _place = place;
+                let _permit = permit;
                 tokio::time::sleep(after).await;
                 let _ = socket.send_to(&answer, from).await;
             });
@@ -150,12 +150,12 @@ impl Server {
         answer.metadata.recursion_available = true;
         answer.add_query(query.clone());
         self.questions.count(fill(&mut answer, reply, query.name(), query.query_type())?);
-        let mut octets = answer.to_vec().ok()?;
+        let mut bytes = answer.to_vec().ok()?;
         let limit = usize::from(question.max_payload()).max(ANSWER_MAX);
-        if datagram && octets.len() > limit {
-            octets = answer.truncate().to_vec().ok()?;
+        if datagram && bytes.len() > limit {
+            bytes = answer.truncate().to_vec().ok()?;
         }
-        Some((octets, after))
+        Some((bytes, after))
     }
 }
 
@@ -169,7 +169,7 @@ impl ConnectionHandler for Server {
 }
 
 /// Fills the message with the response; returns its name for the counters, `None` for no response.
-fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> Option<&'static str> {
+fn fill(message: &mut Message, reply: Reply, queried: &Name, kind: RecordType) -> Option<&'static str> {
     match reply {
         Reply::Silence => return None,
         Reply::ServFail => {
@@ -186,8 +186,8 @@ fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> 
             return Some("nxdomain");
         }
         Reply::Loop(names) => {
-            let mut from = asked.clone();
-            for to in names.iter().map(String::as_str).chain([asked.to_ascii().as_str()]) {
+            let mut from = queried.clone();
+            for to in names.iter().map(String::as_str).chain([queried.to_ascii().as_str()]) {
                 let to = name(to)?;
                 message.add_answer(Record::from_rdata(from, NEGATIVE_TTL, RData::CNAME(CNAME(to.clone()))));
                 from = to;
@@ -195,7 +195,7 @@ fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> 
             return Some("loop");
         }
         Reply::Found { aliases, addresses, ttl } => {
-            let mut at = asked.clone();
+            let mut at = queried.clone();
             for (to, ttl) in aliases {
                 let to = name(&to)?;
                 message.add_answer(Record::from_rdata(at, ttl, RData::CNAME(CNAME(to.clone()))));

@@ -139,8 +139,8 @@ impl Estate {
         let by_name = hosts.iter().enumerate().map(|(i, host)| (host.name.clone(), i)).collect();
         let mut by_address = HashMap::new();
         for (i, host) in hosts.iter().enumerate() {
-            for place in &*host.host_addresses.read() {
-                by_address.entry(place.address).or_insert(i);
+            for host_address in &*host.host_addresses.read() {
+                by_address.entry(host_address.address).or_insert(i);
             }
         }
         Self { hosts, by_name, by_address: RwLock::new(by_address), next_address: RwLock::new(next_address) }
@@ -157,11 +157,11 @@ impl Estate {
 
     /// Returns the certificate, chain, key and staple that a server at `address` presents to a client with the SNI `name`.
     pub(crate) fn served(&self, name: Option<&str>, address: Ipv4Addr) -> Option<Arc<Served>> {
-        let asked = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
-        let here = |host: &Arc<Host>| {
+        let named_host = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
+        let served_by = |host: &Arc<Host>| {
             host.host_addresses.read().iter().find(|p| p.address == address).and_then(|p| p.served.clone())
         };
-        asked.and_then(here).or_else(|| self.at(address).and_then(here))
+        named_host.and_then(served_by).or_else(|| self.at(address).and_then(served_by))
     }
 
     /// Adds an address for `host`. From now on the DNS server returns only this address; the servers at the other addresses
@@ -171,7 +171,7 @@ impl Estate {
         let address = Ipv4Addr::from(*next);
         *next += 1;
         let mut host_addresses = host.host_addresses.write();
-        host_addresses.iter_mut().for_each(|place| place.is_published = false);
+        host_addresses.iter_mut().for_each(|host_address| host_address.is_published = false);
         host_addresses.push(HostAddress { address, is_published: true, served: Some(served) });
         if let Some(index) = self.by_name.get(&host.name) {
             self.by_address.write().insert(address, *index);
@@ -351,7 +351,7 @@ fn furnish(
         EndpointSharing::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
         _ => None,
     };
-    let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| HostAddress {
+    let host_address = |address: &Ipv4Addr, served: Option<Arc<Served>>| HostAddress {
         address: *address,
         is_published: true,
         served,
@@ -365,7 +365,7 @@ fn furnish(
             if anew {
                 own = Some(of(name, &[], std::slice::from_ref(address), key.clone())?);
             }
-            host_addresses.push(place(address, own.clone()));
+            host_addresses.push(host_address(address, own.clone()));
         }
         furnished.push(host_addresses);
     }
@@ -403,7 +403,7 @@ impl SharedMaterial {
 }
 
 fn first_published(host: &Host) -> Option<Arc<Served>> {
-    host.host_addresses.read().iter().find(|place| place.is_published)?.served.clone()
+    host.host_addresses.read().iter().find(|host_address| host_address.is_published)?.served.clone()
 }
 
 fn truth_of(host: &Host, ports: &Ports, together: &SharedMaterial, revoked: &HashSet<Fingerprint>) -> Truth {

@@ -65,8 +65,8 @@ pub(crate) async fn simulate_fault(mut stream: TcpStream, fault: Fault) -> io::R
         Fault::Drip => {
             read_client_hello(&mut stream).await?;
             let hello = record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?);
-            for octet in hello {
-                stream.write_all(&[octet]).await?;
+            for byte in hello {
+                stream.write_all(&[byte]).await?;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             Ok(())

@@ -158,7 +158,10 @@ impl Fleet {
         let host = self.estate.named(host)?;
         let served = self.issue_replacement(host)?;
         let leaf = served.fingerprint().to_string();
-        host.host_addresses.write().iter_mut().for_each(|place| place.served = Some(served.clone()));
+        host.host_addresses
+            .write()
+            .iter_mut()
+            .for_each(|host_address| host_address.served = Some(served.clone()));
         Some(leaf)
     }
 

@@ -96,8 +96,8 @@ impl FleetAuthorities {
             Authority::root("Fleet RSA Root", Arc::new(Key::generate(KeyKind::Rsa2048)?), from, to)?;
         let old_key = Arc::new(Key::legacy_rsa_ca());
         let rsa_issuing = rsa_root.below("Fleet RSA Issuing 1", old_key, low_from, low_to)?;
-        let (gone_from, _) = years(-3, 0);
-        let expired = root.below("Fleet Issuing 0", key()?, gone_from, now.plus(-10 * DAY))?;
+        let (expired_from, _) = years(-3, 0);
+        let expired = root.below("Fleet Issuing 0", key()?, expired_from, now.plus(-10 * DAY))?;
         let mut deep = vec![root.below("Fleet Region", key()?, low_from, low_to)?];
         for name in ["Fleet Country", "Fleet City"] {
             let above = &deep[deep.len() - 1];

@@ -459,8 +459,8 @@ impl ServedDocuments {
             _ => Page::ok("application/pkix-crl", Vec::new()),
         };
         (page.trouble, page.delay) = (document.trouble, document.delay);
-        if let Some(place) = &document.moved_to {
-            return Page { status: 302, headers: vec![("location", place.clone())], ..page };
+        if let Some(location) = &document.moved_to {
+            return Page { status: 302, headers: vec![("location", location.clone())], ..page };
         }
         if page.status != 200 {
             return page;

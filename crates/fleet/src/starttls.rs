@@ -161,9 +161,9 @@ async fn rdp(stream: &mut TcpStream) -> io::Result<()> {
 async fn read_until(stream: &mut TcpStream, mark: u8) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while line.len() < LINE_MAX {
-        let octet = stream.read_u8().await?;
-        line.push(octet);
-        if octet == mark {
+        let byte = stream.read_u8().await?;
+        line.push(byte);
+        if byte == mark {
             return Ok(line);
         }
     }

@@ -331,7 +331,7 @@ where
 
     /// Returns whether the outcome is a failed refresh while the cached value is still valid.
     fn would_hide_a_value(&self, outcome: &Result<V, E>) -> bool {
-        outcome.is_err() && self.inner.fresh(&self.key).is_some_and(|kept| kept.outcome.is_ok())
+        outcome.is_err() && self.inner.fresh(&self.key).is_some_and(|current| current.outcome.is_ok())
     }
 }
 

@@ -157,7 +157,7 @@ impl Framing {
                     self.state = if left == 0 { State::ChunkEnd } else { State::ChunkData(left) };
                     (used, ControlFlow::Continue(()))
                 }
-                State::ChunkSize { .. } | State::ChunkEnd | State::Trailers => (1, self.octet(rest[0])?),
+                State::ChunkSize { .. } | State::ChunkEnd | State::Trailers => (1, self.byte(rest[0])?),
                 State::Opaque => return Ok(Progress::More),
             };
             at += used;
@@ -187,7 +187,7 @@ impl Framing {
 
     /// Parses up to the end of a header line. At the end of the header, determines what follows.
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<ParseStop>), FramingAmbiguity> {
-        let lf = bytes.iter().position(|octet| *octet == b'\n');
+        let lf = bytes.iter().position(|byte| *byte == b'\n');
         let line = &bytes[..lf.unwrap_or(bytes.len())];
         if self.head.len() + line.len() > HEAD_BYTES_MAX {
             return Err(FramingAmbiguity::TooLong);
@@ -218,7 +218,7 @@ impl Framing {
 
     /// Determines what follows a complete header. Breaks at the end of the header, or of a message without a body.
     fn finish_header(&mut self, head: &[u8]) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
-        let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
+        let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let first = lines.next().unwrap_or_default();
         let lengths = lengths(lines)?;
         if lengths.length.is_some() && lengths.coding.is_some() {
@@ -226,7 +226,7 @@ impl Framing {
         }
         self.state = match self.messages {
             Messages::Requests => {
-                let method = first.split(|octet| *octet == b' ').next().unwrap_or_default();
+                let method = first.split(|byte| *byte == b' ').next().unwrap_or_default();
                 self.is_head = method == b"HEAD";
                 self.changes = lengths.upgrade || method == b"CONNECT";
                 match lengths.coding {
@@ -235,7 +235,7 @@ impl Framing {
                     None => State::Sized(lengths.length.unwrap_or(0)),
                 }
             }
-            Messages::Responses => match first.split(|octet| *octet == b' ').nth(1) {
+            Messages::Responses => match first.split(|byte| *byte == b' ').nth(1) {
                 Some(b"101") => State::Opaque,
                 // An interim response: another header of the same response follows.
                 Some([b'1', _, _]) => return Ok(ControlFlow::Break(ParseStop::Head)),
@@ -255,8 +255,8 @@ impl Framing {
     }
 
     /// Parses one byte of chunk framing.
-    fn octet(&mut self, octet: u8) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
-        if octet == b'\n' {
+    fn byte(&mut self, byte: u8) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
+        if byte == b'\n' {
             if !std::mem::take(&mut self.has_cr) {
                 return Err(FramingAmbiguity::BareLf);
             }
@@ -265,17 +265,17 @@ impl Framing {
         if self.has_cr {
             return Err(FramingAmbiguity::Chunk);
         }
-        if octet == b'\r' {
+        if byte == b'\r' {
             self.has_cr = true;
             return Ok(ControlFlow::Continue(()));
         }
         match &mut self.state {
             State::ChunkSize { size, digits, in_extension } if !*in_extension => {
-                match char::from(octet).to_digit(16) {
+                match char::from(byte).to_digit(16) {
                     Some(digit) if *digits < 16 => {
                         (*size, *digits) = (*size << 4 | u64::from(digit), *digits + 1);
                     }
-                    None if matches!(octet, b';' | b' ' | b'\t') => *in_extension = true,
+                    None if matches!(byte, b';' | b' ' | b'\t') => *in_extension = true,
                     _ => return Err(FramingAmbiguity::Chunk),
                 }
             }
@@ -312,7 +312,7 @@ fn skip(bytes: &[u8], left: u64) -> (usize, u64) {
 fn lengths<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Lengths, FramingAmbiguity> {
     let mut found = Lengths::default();
     for line in lines {
-        let Some(colon) = line.iter().position(|octet| *octet == b':') else { continue };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = number(value).ok_or(FramingAmbiguity::Length)?;
@@ -320,7 +320,7 @@ fn lengths<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Lengths, Framing
                 return Err(FramingAmbiguity::Length);
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let last = value.rsplit(|octet| *octet == b',').next().unwrap_or_default();
+            let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
             found.coding = Some(last.trim_ascii().eq_ignore_ascii_case(b"chunked"));
         } else if name.eq_ignore_ascii_case(b"upgrade") {
             found.upgrade = true;

@@ -211,11 +211,11 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<ClientHelloF
         acceptor.read_tls(&mut more)?;
         let accepted = acceptor.accept().map_err(|(error, _)| OpeningError::Tls(error))?;
         let Some(accepted) = accepted else { continue };
-        let said = accepted.client_hello();
-        let offers = |protocol: &[u8]| said.alpn().map(|mut all| all.any(|one| one == protocol));
+        let client_hello = accepted.client_hello();
+        let offers = |protocol: &[u8]| client_hello.alpn().map(|mut all| all.any(|one| one == protocol));
         return Ok(Some(ClientHelloFields {
-            server_name: said.server_name().map(str::to_ascii_lowercase),
-            ecdsa: supports_ecdsa(&said),
+            server_name: client_hello.server_name().map(str::to_ascii_lowercase),
+            ecdsa: supports_ecdsa(&client_hello),
             http2: offers(b"h2").unwrap_or(false),
             http1: offers(b"http/1.1").unwrap_or(true),
         }));

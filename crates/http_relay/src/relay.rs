@@ -208,17 +208,17 @@ mod tests {
         let talking = async {
             client.write_all(b"question").await.unwrap();
             client.shutdown().await.unwrap();
-            let mut asked = String::new();
-            upstream.read_to_string(&mut asked).await.unwrap();
+            let mut question = String::new();
+            upstream.read_to_string(&mut question).await.unwrap();
             upstream.write_all(b"the answer").await.unwrap();
             upstream.shutdown().await.unwrap();
             let mut answered = String::new();
             client.read_to_string(&mut answered).await.unwrap();
-            (asked, answered)
+            (question, answered)
         };
-        let (ended, said) = tokio::join!(relaying, talking);
+        let (ended, received) = tokio::join!(relaying, talking);
         assert!(matches!(ended, RelayEnd::Closed), "{ended:?}");
-        assert_eq!(said, ("question".into(), "the answer".into()));
+        assert_eq!(received, ("question".into(), "the answer".into()));
         assert_eq!((counts.up.get(), counts.down.get()), (8, 10));
     }
 

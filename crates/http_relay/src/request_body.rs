@@ -27,7 +27,7 @@ struct BufferedBody {
     trailers: Option<HeaderMap>,
     is_sent: bool,
     /// Permit for the memory of this body; `None` if the caller limits the memory of kept bodies.
-    _place: Option<Arc<SemaphorePermit<'static>>>,
+    _permit: Option<Arc<SemaphorePermit<'static>>>,
 }
 
 /// Body of a request to an upstream. It fails with an error if no data arrives within its timeout.
@@ -38,7 +38,7 @@ pub struct RequestBody {
     /// Function that removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
     /// The whole body, if it was read in advance. Replaces `body`.
-    kept: Option<BufferedBody>,
+    buffered: Option<BufferedBody>,
 }
 
 impl RequestBody {
@@ -49,7 +49,7 @@ impl RequestBody {
         upload: UploadTimer,
         clean_trailers: fn(&mut HeaderMap),
     ) -> Self {
-        Self { body, tee, upload, clean_trailers, kept: None }
+        Self { body, tee, upload, clean_trailers, buffered: None }
     }
 
     /// Returns an empty body for a request that the proxy itself sends.
@@ -66,12 +66,12 @@ impl RequestBody {
     pub async fn keep(&mut self, most: usize) -> io::Result<()> {
         let length = self.size_hint().exact().filter(|length| (1..=most as u64).contains(length));
         let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Ok(()) };
-        if self.kept.is_some() {
+        if self.buffered.is_some() {
             return Ok(());
         }
-        let Ok(place) = KEPT_BYTES.try_acquire_many(length) else { return Ok(()) };
-        if let Some(kept) = self.read_whole(length as usize).await? {
-            self.kept = Some(BufferedBody { _place: Some(Arc::new(place)), ..kept });
+        let Ok(permit) = KEPT_BYTES.try_acquire_many(length) else { return Ok(()) };
+        if let Some(buffered) = self.read_whole(length as usize).await? {
+            self.buffered = Some(BufferedBody { _permit: Some(Arc::new(permit)), ..buffered });
         }
         Ok(())
     }
@@ -82,28 +82,28 @@ impl RequestBody {
     /// # Errors
     /// As [`Self::keep`].
     pub async fn buffer(&mut self, most: usize) -> io::Result<bool> {
-        if let Some(kept) = &self.kept {
-            return Ok(kept.data.len() <= most);
+        if let Some(buffered) = &self.buffered {
+            return Ok(buffered.data.len() <= most);
         }
         if self.size_hint().lower() > most as u64 {
             return Ok(false);
         }
-        self.kept = self.read_whole(most).await?;
-        Ok(self.kept.is_some())
+        self.buffered = self.read_whole(most).await?;
+        Ok(self.buffered.is_some())
     }
 
     /// Returns the body if it is in memory: after [`Self::keep`], [`Self::buffer`] or [`Self::replace`].
-    pub fn kept(&self) -> Option<&Bytes> {
-        self.kept.as_ref().map(|kept| &kept.data)
+    pub fn buffered(&self) -> Option<&Bytes> {
+        self.buffered.as_ref().map(|buffered| &buffered.data)
     }
 
     /// Replaces the body. Trailers of a kept body stay.
     pub fn replace(&mut self, data: Bytes) {
-        let trailers = self.kept.take().and_then(|kept| kept.trailers);
+        let trailers = self.buffered.take().and_then(|buffered| buffered.trailers);
         // The rest of the client's body is read and discarded.
         self.body = ClientBody::empty();
         let is_sent = data.is_empty();
-        self.kept = Some(BufferedBody { data, trailers, is_sent, _place: None });
+        self.buffered = Some(BufferedBody { data, trailers, is_sent, _permit: None });
     }
 
     /// Reads the body to its end; `None` if it has more than `most` bytes.
@@ -111,25 +111,25 @@ impl RequestBody {
         let (mut data, mut trailers) = (BytesMut::new(), None);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
             match frame?.into_data() {
-                Ok(piece) if data.len() + piece.len() > most => return Ok(None),
-                Ok(piece) => data.extend_from_slice(&piece),
+                Ok(chunk) if data.len() + chunk.len() > most => return Ok(None),
+                Ok(chunk) => data.extend_from_slice(&chunk),
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
         let is_sent = data.is_empty();
-        Ok(Some(BufferedBody { data: data.freeze(), trailers, is_sent, _place: None }))
+        Ok(Some(BufferedBody { data: data.freeze(), trailers, is_sent, _permit: None }))
     }
 
     /// Returns a copy to send the request again with; `None` if the body is neither empty nor kept.
     pub fn copy(&self) -> Option<Self> {
-        let kept = self.kept.clone().filter(|kept| !kept.is_sent);
-        (kept.is_some() || self.is_end_stream()).then(|| Self {
+        let buffered = self.buffered.clone().filter(|buffered| !buffered.is_sent);
+        (buffered.is_some() || self.is_end_stream()).then(|| Self {
             body: ClientBody::empty(),
             // The bytes were already counted when they arrived from the client.
             tee: None,
             upload: self.upload.restarted(),
             clean_trailers: self.clean_trailers,
-            kept,
+            buffered,
         })
     }
 
@@ -147,10 +147,10 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(kept) = &mut self.kept {
-            let frame = match std::mem::replace(&mut kept.is_sent, true) {
-                false => Some(Frame::data(std::mem::take(&mut kept.data))),
-                true => kept.trailers.take().map(Frame::trailers),
+        if let Some(buffered) = &mut self.buffered {
+            let frame = match std::mem::replace(&mut buffered.is_sent, true) {
+                false => Some(Frame::data(std::mem::take(&mut buffered.data))),
+                true => buffered.trailers.take().map(Frame::trailers),
             };
             self.upload.record_progress();
             return Poll::Ready(frame.map(Ok));
@@ -178,14 +178,15 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.kept
-            .as_ref()
-            .map_or_else(|| self.body.is_end_stream(), |kept| kept.is_sent && kept.trailers.is_none())
+        self.buffered.as_ref().map_or_else(
+            || self.body.is_end_stream(),
+            |buffered| buffered.is_sent && buffered.trailers.is_none(),
+        )
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kept {
-            Some(kept) => SizeHint::with_exact(kept.data.len() as u64),
+        match &self.buffered {
+            Some(buffered) => SizeHint::with_exact(buffered.data.len() as u64),
             None => self.body.size_hint(),
         }
     }

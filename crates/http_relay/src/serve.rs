@@ -201,14 +201,14 @@ mod tests {
         (client, tokio::spawn(async move { serving.http1(server, answer).await }))
     }
 
-    async fn ask(client: &mut DuplexStream) -> String {
+    async fn send_request(client: &mut DuplexStream) -> String {
         client.write_all(REQUEST).await.unwrap();
-        let mut said = Vec::new();
-        while !said.ends_with(b"\r\n\r\n") {
-            let count = client.read_buf(&mut said).await.unwrap();
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\n") {
+            let count = client.read_buf(&mut response).await.unwrap();
             assert!(count > 0, "closed without an answer");
         }
-        String::from_utf8(said).unwrap()
+        String::from_utf8(response).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,7 +216,7 @@ mod tests {
         let (mut client, served) = client(Duration::ZERO);
         for _ in 0..5 {
             sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
-            assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+            assert!(send_request(&mut client).await.starts_with("HTTP/1.1 204"));
         }
         let began = Instant::now();
         assert_eq!(client.read(&mut [0; 64]).await.unwrap(), 0);
@@ -228,7 +228,7 @@ mod tests {
     async fn slow_header_is_closed_after_the_header_timeout() {
         const DRIP: Duration = Duration::from_secs(1);
         let (mut client, served) = client(Duration::ZERO);
-        assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+        assert!(send_request(&mut client).await.starts_with("HTTP/1.1 204"));
         sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
         let began = Instant::now();
         let mut bytes = REQUEST.iter();
@@ -255,7 +255,7 @@ mod tests {
     async fn response_may_take_longer_than_the_keep_alive_timeout() {
         let (mut client, _served) = client(10 * KEEP_ALIVE);
         for _ in 0..2 {
-            assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+            assert!(send_request(&mut client).await.starts_with("HTTP/1.1 204"));
         }
     }
 }

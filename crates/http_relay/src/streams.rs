@@ -28,7 +28,7 @@ impl ConditionStart {
     }
 
     /// Completes when the condition has held for `limit` without interruption.
-    async fn wait_held_for(&self, limit: Duration) {
+    async fn wait_true_for(&self, limit: Duration) {
         loop {
             let since = *self.0.lock();
             match since {
@@ -60,7 +60,7 @@ impl Streams {
 
     /// Completes when the connection has had no streams for the limit of [`Self::new`].
     pub async fn idle(&self) {
-        self.0.idle.wait_held_for(self.0.limit).await;
+        self.0.idle.wait_true_for(self.0.limit).await;
     }
 
     fn begin(&self) -> ActiveStream {
@@ -96,7 +96,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
             tokio::select! {
                 biased;
                 () = UNREAD.scope(Arc::clone(&unread), work) => {}
-                () = unread.wait_held_for(limit) => tracing::debug!("a client does not read a response: resetting its stream"),
+                () = unread.wait_true_for(limit) => tracing::debug!("a client does not read a response: resetting its stream"),
             }
         });
     }
@@ -182,10 +182,10 @@ mod tests {
         streams.idle().await;
         assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
         // A finished tunnel stream whose data is not read.
-        let again = streams.clone();
+        let cloned = streams.clone();
         streams.execute(async move {
             let spoken = TunnelGuard::on();
-            again.execute(std::future::pending());
+            cloned.execute(std::future::pending());
             drop(spoken);
         });
         let began = Instant::now();

@@ -160,9 +160,9 @@ pub(crate) struct ClientStream<S> {
     stream: S,
     exchanges: Exchanges,
     reading: Reading,
-    /// Whether a protocol upgrade request waits for its response. The bytes that follow the request are in `held`.
+    /// Whether a protocol upgrade request waits for its response. The bytes that follow the request are in `held_back`.
     is_open: bool,
-    held: BytesMut,
+    held_back: BytesMut,
     next_head: HeadTimer,
     writing: Framing,
     /// Number of bytes at the start of the next write that were already parsed.
@@ -180,7 +180,7 @@ impl<S> ClientStream<S> {
             next_head: HeadTimer::new(timeouts),
             reading: Reading::new(Messages::Requests),
             is_open: false,
-            held: BytesMut::new(),
+            held_back: BytesMut::new(),
             writing: Framing::new(Messages::Responses),
             parsed: 0,
             at_last_chunk: false,
@@ -249,17 +249,17 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
     }
 
     /// Reads while an upgrade is undecided. The bytes are held back; only the end of the stream is passed on immediately.
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.held.is_empty() {
+    fn poll_hold_back(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.held_back.is_empty() {
             return Poll::Pending;
         }
-        let mut octets = [0; HELD_BYTES];
-        let mut read = ReadBuf::new(&mut octets);
+        let mut bytes = [0; HELD_BYTES];
+        let mut read = ReadBuf::new(&mut bytes);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
         if read.filled().is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.held.extend_from_slice(read.filled());
+        self.held_back.extend_from_slice(read.filled());
         Poll::Pending
     }
 }
@@ -276,18 +276,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         }
         if this.is_open {
             match this.exchanges.changed(this.reading.ended, cx.waker()) {
-                None => return this.poll_held(cx),
+                None => return this.poll_hold_back(cx),
                 Some(true) => this.reading.framing.close(),
                 Some(false) => {}
             }
             this.is_open = false;
         }
         let start = into.filled().len();
-        if this.held.is_empty() {
+        if this.held_back.is_empty() {
             ready!(this.poll_more(cx, into))?;
         } else {
-            let some = this.held.len().min(into.remaining());
-            into.put_slice(&this.held.split_to(some));
+            let some = this.held_back.len().min(into.remaining());
+            into.put_slice(&this.held_back.split_to(some));
         }
         let ended = this.reading.ended;
         let change = this.reading.check_read(into, start)?;
@@ -297,9 +297,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         if let Some(end) = change {
             this.is_open = true;
             // Insert before the bytes that are already held back.
-            let mut held = BytesMut::from(&into.filled()[end..]);
-            held.extend_from_slice(&this.held);
-            this.held = held;
+            let mut held_back = BytesMut::from(&into.filled()[end..]);
+            held_back.extend_from_slice(&this.held_back);
+            this.held_back = held_back;
             into.set_filled(end);
         }
         Poll::Ready(Ok(()))
@@ -321,11 +321,11 @@ impl<S: AsyncWrite + Unpin> ClientStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         ready!(this.poll_trailers(cx))?;
-        this.parse_written(&[IoSlice::new(octets)]);
-        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &octets[..this.parsed]))?;
+        this.parse_written(&[IoSlice::new(bytes)]);
+        let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &bytes[..this.parsed]))?;
         this.record_written(count);
         Poll::Ready(Ok(count))
     }
@@ -387,12 +387,12 @@ impl<S> UpstreamStream<S> {
         }
     }
 
-    fn record_written(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            match self.requests.advance(octets) {
+    fn record_written(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match self.requests.advance(bytes) {
                 Ok(Progress::More) | Err(_) => return,
                 Ok(Progress::Head(used) | Progress::LastChunk(used) | Progress::End(used)) => {
-                    octets = &octets[used..];
+                    bytes = &bytes[used..];
                 }
             }
         }
@@ -419,10 +419,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, octets))?;
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
         if !self.reading.framing.is_opaque() {
-            self.record_written(&octets[..count]);
+            self.record_written(&bytes[..count]);
         }
         Poll::Ready(Ok(count))
     }

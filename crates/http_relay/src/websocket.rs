@@ -74,7 +74,7 @@ impl Websocket {
             response
                 .headers()
                 .get(header)
-                .is_some_and(|said| said.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
+                .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
         };
         let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT);
         is(UPGRADE, "websocket") && accept.is_some_and(|accept| accept == self.accept.as_str())

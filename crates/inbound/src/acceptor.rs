@@ -289,24 +289,24 @@ mod tests {
         }
     }
 
-    /// Handler that serves each connection until [`HeldConnections::end`], or forever.
-    struct HeldConnections {
+    /// Handler that serves each connection until [`BlockingHandler::end`], or forever.
+    struct BlockingHandler {
         served: mpsc::UnboundedSender<u8>,
         refused: mpsc::UnboundedSender<u8>,
         end: CancellationToken,
         releases: bool,
         /// Clients with a number below this send data immediately.
-        heard_below: u8,
+        sending_below: u8,
         cut_off: AtomicUsize,
         evicted: AtomicUsize,
     }
 
-    impl ConnectionHandler<Clients> for HeldConnections {
+    impl ConnectionHandler<Clients> for BlockingHandler {
         async fn serve(self: Arc<Self>, client: u8, _: SocketAddr, slot: &mut Slot) {
             if self.releases {
                 slot.release();
             }
-            if client < self.heard_below {
+            if client < self.sending_below {
                 slot.silence().end();
             }
             let _ = self.served.send(client);
@@ -329,7 +329,7 @@ mod tests {
     struct World {
         clients: Clients,
         tasks: ServiceTasks,
-        handler: Arc<HeldConnections>,
+        handler: Arc<BlockingHandler>,
         served: mpsc::UnboundedReceiver<u8>,
         refused: mpsc::UnboundedReceiver<u8>,
     }
@@ -340,12 +340,12 @@ mod tests {
             let ((served_to, served), (refused_to, refused)) =
                 (mpsc::unbounded_channel(), mpsc::unbounded_channel());
             let end = CancellationToken::new();
-            let handler = HeldConnections {
+            let handler = BlockingHandler {
                 served: served_to,
                 refused: refused_to,
                 end,
                 releases,
-                heard_below: 3,
+                sending_below: 3,
                 cut_off: 0.into(),
                 evicted: 0.into(),
             };

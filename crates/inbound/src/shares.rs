@@ -66,11 +66,11 @@ mod tests {
     #[test]
     fn shares_are_limited_per_key_and_unused_keys_are_removed() {
         let limit = KeyedConcurrencyLimit::new(2);
-        let mut held = vec![limit.take("a").unwrap(), limit.take("a").unwrap(), limit.take("b").unwrap()];
+        let mut permits = vec![limit.take("a").unwrap(), limit.take("a").unwrap(), limit.take("b").unwrap()];
         assert!(limit.take("a").is_none());
-        drop(held.remove(0));
+        drop(permits.remove(0));
         assert!(limit.take("a").is_some());
-        drop(held);
+        drop(permits);
         assert!(limit.counts.lock().is_empty());
     }
 }

@@ -232,14 +232,14 @@ mod tests {
         ];
         for (limit, first, same, other) in table {
             let slots = Slots::limited(3, limit);
-            let mut held = vec![take(&slots, first).unwrap(), take(&slots, same).unwrap()];
+            let mut taken = vec![take(&slots, first).unwrap(), take(&slots, same).unwrap()];
             assert!(take(&slots, same).is_none(), "{limit:?}: {same}");
-            held.push(take(&slots, other).unwrap());
+            taken.push(take(&slots, other).unwrap());
             assert!(take(&slots, "198.51.100.1").is_none(), "{limit:?}: all are in use");
             assert_eq!(slots.in_use(), 3);
-            held.remove(0).release();
+            taken.remove(0).release();
             assert!(take(&slots, first).is_some(), "{limit:?}: one of {first} is free");
-            drop(held);
+            drop(taken);
             assert_eq!(slots.in_use(), 0);
             assert!(slots.shared.by_origin.lock().is_empty());
         }
@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn one_client_may_use_all_slots_without_an_origin_limit() {
         let slots = Slots::new(2);
-        let held = [take(&slots, "192.0.2.1").unwrap(), slots.take(None).unwrap()];
+        let taken = [take(&slots, "192.0.2.1").unwrap(), slots.take(None).unwrap()];
         assert!(slots.take(None).is_none());
-        drop(held);
+        drop(taken);
         assert!(slots.take(None).is_some());
     }
 }

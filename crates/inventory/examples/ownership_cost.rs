@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut given = std::env::args().skip(1).map(|number| number.parse::<usize>());
     let rules = given.next().transpose()?.unwrap_or(1_000);
     let endpoints = given.next().transpose()?.unwrap_or(100_000);
-    let places: Vec<Candidate> = (0..endpoints).map(place).collect();
+    let candidates: Vec<Candidate> = (0..endpoints).map(candidate).collect();
     for (kind, conditions) in [
         (
             "host",
@@ -33,11 +33,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("tag", conditions(|n| Conditions { tag: Some(format!("team=t{n}")), ..Conditions::default() })),
     ] {
         let none = Rules::new((0..rules).map(|n| rule(n, &conditions(n))).collect::<Result<_, _>>()?);
-        measure(kind, "none matches", &none, &places);
+        measure(kind, "none matches", &none, &candidates);
         let half = Conditions { host: Some("*.even.example".to_owned()), ..Conditions::default() };
         let middle = |n: usize| if n == rules / 2 { half.clone() } else { conditions(n) };
         let some = Rules::new((0..rules).map(|n| rule(n, &middle(n))).collect::<Result<_, _>>()?);
-        measure(kind, "half by the middle one", &some, &places);
+        measure(kind, "half by the middle one", &some, &candidates);
     }
     Ok(())
 }
@@ -58,7 +58,7 @@ fn rule(number: usize, conditions: &Conditions) -> Result<Rule, Box<dyn Error>> 
 }
 
 /// Returns a typical endpoint: three names, two tags.
-fn place(number: usize) -> Candidate {
+fn candidate(number: usize) -> Candidate {
     let parity = if number.is_multiple_of(2) { "even" } else { "odd" };
     let host = format!("www{number}.shop.{parity}.example");
     Candidate {
@@ -76,10 +76,10 @@ fn place(number: usize) -> Candidate {
     }
 }
 
-fn measure(kind: &str, what: &str, rules: &Rules, places: &[Candidate]) {
+fn measure(kind: &str, what: &str, rules: &Rules, candidates: &[Candidate]) {
     let began = Instant::now();
-    let owned = places.iter().filter(|place| rules.of(place).is_some()).count();
+    let owned = candidates.iter().filter(|candidate| rules.of(candidate).is_some()).count();
     let took = began.elapsed();
-    let each = took.as_secs_f64() * 1e6 / places.len().max(1) as f64;
+    let each = took.as_secs_f64() * 1e6 / candidates.len().max(1) as f64;
     println!("{kind:8} {what:24} {owned:7} owned  {took:>10.3?}  {each:8.2} us an endpoint");
 }

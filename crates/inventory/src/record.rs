@@ -95,7 +95,7 @@ pub fn identity(key: &EndpointKey) -> Option<String> {
     })
 }
 
-/// Returns the endpoints that `scan` has already observed, by [`identity`], for [`Known::observed`](scan::Known::observed). An
+/// Returns the endpoints that `scan` has already observed, by [`identity`], for [`KnownEndpoints::observed`](scan::KnownEndpoints::observed). An
 /// endpoint takes about 100 bytes.
 ///
 /// # Errors

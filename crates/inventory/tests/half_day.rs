@@ -41,7 +41,7 @@ impl ScanEnvironment for FleetKit {
         Scanner::new(options, self.resolver.clone(), trusted).map_err(|error| error.to_string())
     }
 
-    fn asked(&self, _: &WatchSpec) -> String {
+    fn scan_parameters(&self, _: &WatchSpec) -> String {
         "{}".to_owned()
     }
 

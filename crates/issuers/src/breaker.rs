@@ -58,9 +58,9 @@ impl Health {
                 Self::Failing { rest_us: rest }
             }
             error if error.is_breaker_failure() => Self::Failing { rest_us: None },
-            IssuerError::Held { .. } | IssuerError::Misconfigured { .. } | IssuerError::Storage { .. } => {
-                Self::Unknown
-            }
+            IssuerError::Deferred { .. }
+            | IssuerError::Misconfigured { .. }
+            | IssuerError::Storage { .. } => Self::Unknown,
             _ => Self::Working,
         }
     }
@@ -93,7 +93,7 @@ impl Breaker {
     ///
     /// # Errors
     /// The time at which to try again, while the breaker is open or another order is the probe.
-    pub fn ask(self, now_us: i64, limits: &Limits) -> Result<Self, i64> {
+    pub fn attempt(self, now_us: i64, limits: &Limits) -> Result<Self, i64> {
         let (until_us, rests) = match self {
             Self::Closed { .. } => return Ok(self),
             Self::Open { until_us, rests } | Self::HalfOpen { until_us, rests } => (until_us, rests),
@@ -173,7 +173,7 @@ mod tests {
         let open = |until, rests| Breaker::Open { until_us: until, rests };
         let half = |until, rests| Breaker::HalfOpen { until_us: until, rests };
         let closed = |failures| Breaker::Closed { failures };
-        let asked = |seconds: i64| Health::Failing { rest_us: Some(seconds * S) };
+        let retry_after = |seconds: i64| Health::Failing { rest_us: Some(seconds * S) };
         // Columns: state, result of an order, next state; at second 100 with the largest random number.
         let table = [
             (closed(0), Health::Working, closed(0)),
@@ -181,8 +181,8 @@ mod tests {
             (closed(0), failing(), closed(1)),
             (closed(1), failing(), closed(2)),
             (closed(2), failing(), open(110 * S, 1)),
-            (closed(0), asked(30), open(130 * S, 1)),
-            (closed(0), asked(3_600), open(160 * S, 1)),
+            (closed(0), retry_after(30), open(130 * S, 1)),
+            (closed(0), retry_after(3_600), open(160 * S, 1)),
             (closed(2), Health::Unknown, closed(2)),
             (open(150 * S, 1), failing(), open(150 * S, 1)),
             (open(150 * S, 1), Health::Working, closed(0)),
@@ -212,7 +212,7 @@ mod tests {
             (Breaker::Open { until_us: 31_536_000 * S, rests: 1 }, probe(1)),
         ];
         for (state, answer) in table {
-            assert_eq!(state.ask(100 * S, &limits()), answer, "{state:?}");
+            assert_eq!(state.attempt(100 * S, &limits()), answer, "{state:?}");
         }
     }
 
@@ -241,10 +241,10 @@ mod tests {
     proptest! {
         #[test]
         fn breaker_pause_is_bounded_above_and_below(
-            rests in 0_u32..100, random: f64, asked in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
+            rests in 0_u32..100, random: f64, retry_after in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
         ) {
             let state = Breaker::HalfOpen { until_us: now, rests };
-            let Breaker::Open { until_us, .. } = state.record_outcome(Health::Failing { rest_us: asked }, now, &limits(), random)
+            let Breaker::Open { until_us, .. } = state.record_outcome(Health::Failing { rest_us: retry_after }, now, &limits(), random)
                 else { panic!("a failing issuer opens the breaker") };
             prop_assert!(until_us - now <= 60 * S);
             prop_assert!(until_us - now >= 5 * S);

@@ -257,11 +257,11 @@ mod tests {
         let command = shell(script, Duration::from_secs(20)).with_environment(&variables).with_user(user);
         assert!(!format!("{command:?}").contains("north"));
         let ran = command.run(&[], &[("BULLA_NAME", "run".to_owned())], &[], later).await.unwrap();
-        let told = String::from_utf8(ran.output).unwrap();
-        assert!(told.contains("north run /elsewhere"), "{told}");
+        let output = String::from_utf8(ran.output).unwrap();
+        assert!(output.contains("north run /elsewhere"), "{output}");
         let own = rustix::process::geteuid().as_raw();
         let ids = if root { "65534 65534 65534 33 ".to_owned() } else { format!("{own} ") };
-        assert!(told.starts_with(&ids) && (!root || told.ends_with("nobody\n")), "{told}");
+        assert!(output.starts_with(&ids) && (!root || output.ends_with("nobody\n")), "{output}");
     }
 
     #[tokio::test]

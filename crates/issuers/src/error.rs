@@ -53,7 +53,7 @@ pub enum IssuerError {
     },
     /// The order was not sent: the circuit breaker is open, or Bulla's own limits are reached.
     #[error("the circuit breaker of the issuer is open after failures: {reason}")]
-    Held {
+    Deferred {
         /// Minimum wait before a retry.
         retry_after: Duration,
         /// Reason that the order was not sent.
@@ -108,7 +108,7 @@ impl IssuerError {
             Self::RateLimited { retry_after, .. } | Self::Unavailable { retry_after, .. } => {
                 retry_after.map_or(Retry::Backoff, Retry::After)
             }
-            Self::Held { retry_after, .. } => Retry::After(*retry_after),
+            Self::Deferred { retry_after, .. } => Retry::After(*retry_after),
             Self::Unproven { .. } | Self::Denied { .. } | Self::TimedOut { .. } | Self::Storage { .. } => {
                 Retry::Backoff
             }
@@ -125,7 +125,7 @@ impl IssuerError {
             Self::RateLimited { .. } => "rate_limited",
             Self::Unavailable { .. } => "unavailable",
             Self::TimedOut { .. } => "timed_out",
-            Self::Held { .. } => "held",
+            Self::Deferred { .. } => "held",
             Self::Lying { .. } => "lying",
             Self::Unsupported { .. } => "unsupported",
             Self::Misconfigured { .. } => "misconfigured",

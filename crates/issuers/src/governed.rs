@@ -104,7 +104,7 @@ impl LimitedIssuer {
         }
         let _permit = self.enter(order.deadline).await?;
         let started = Instant::now();
-        let result = self.ask(order).await;
+        let result = self.attempt(order).await;
         self.counts.add(
             self.inner.kind().name(),
             &self.identity.name,
@@ -116,7 +116,7 @@ impl LimitedIssuer {
     }
 
     /// Sends the order, and checks and stores the certificate.
-    async fn ask(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
+    async fn attempt(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
         let deadline = order.deadline.min(Instant::now() + own);
         let order = Order { deadline, ..order.clone() };
@@ -144,20 +144,20 @@ impl LimitedIssuer {
             Ok(Ok(permit)) => permit,
             _ => {
                 let reason = format!("{} orders are already in progress", self.limits.concurrency);
-                return Err(self.held(SLOT_RETRY, reason));
+                return Err(self.deferred(SLOT_RETRY, reason));
             }
         };
         let now = self.clock.now_us();
         let mut state = self.state.lock();
-        let next = state.breaker.ask(now, &self.limits).map_err(|until| {
-            self.held(
+        let next = state.breaker.attempt(now, &self.limits).map_err(|until| {
+            self.deferred(
                 micros(until.saturating_sub(now)),
                 "the issuer failed repeatedly; its circuit breaker is open".to_owned(),
             )
         })?;
         if let Some(rate) = self.limits.rate() {
             state.bucket.take(now, rate).map_err(|wait| {
-                self.held(micros(wait), "the limit of orders per minute is reached".to_owned())
+                self.deferred(micros(wait), "the limit of orders per minute is reached".to_owned())
             })?;
         }
         state.breaker = next;
@@ -165,8 +165,9 @@ impl LimitedIssuer {
         Ok(permit)
     }
 
-    fn held(&self, retry_after: Duration, reason: String) -> IssuerError {
-        let error = IssuerError::Held { retry_after: retry_after.max(Duration::from_millis(100)), reason };
+    fn deferred(&self, retry_after: Duration, reason: String) -> IssuerError {
+        let error =
+            IssuerError::Deferred { retry_after: retry_after.max(Duration::from_millis(100)), reason };
         self.counts.add(self.inner.kind().name(), &self.identity.name, Some(&error), Duration::ZERO);
         error
     }
@@ -179,8 +180,9 @@ impl LimitedIssuer {
             let mut state = self.state.lock();
             let before = state.breaker;
             state.breaker = before.record_outcome(health, now, &self.limits, random());
-            let told = state.success_stored_us.is_some_and(|at| (0..SUCCESS_EVERY_US).contains(&(now - at)));
-            if error.is_none() && before == state.breaker && told {
+            let recently_stored =
+                state.success_stored_us.is_some_and(|at| (0..SUCCESS_EVERY_US).contains(&(now - at)));
+            if error.is_none() && before == state.breaker && recently_stored {
                 return;
             }
             if error.is_none() {

@@ -136,8 +136,8 @@ mod tests {
         let key = read(&Secret::new(JWK), None).unwrap();
         assert_eq!(x_of(key), "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4");
         let pem = PrivateKey::generate(KeyType::P384).unwrap();
-        let again = read(&Secret::new(pem.to_pkcs8_pem().as_str()), None).unwrap();
-        assert_eq!(again.spki(), pem.spki());
+        let decoded = read(&Secret::new(pem.to_pkcs8_pem().as_str()), None).unwrap();
+        assert_eq!(decoded.spki(), pem.spki());
         // A public key that does not match the private key.
         let swapped = JWK.replace("MKBCTNIc", "MKBCTNId");
         for bad in [swapped.as_str(), "{}", "{\"kty\":\"RSA\"}", "-----BEGIN X-----", "a.b.c"] {

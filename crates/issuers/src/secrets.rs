@@ -229,9 +229,9 @@ mod tests {
         let secrets = Secrets::take(&mut config).unwrap();
         assert!(!config.to_string().contains("s.abc"));
         assert!(!format!("{secrets:?}").contains("s.abc"));
-        let mut again = config.clone();
-        Secrets::from_bytes(&secrets.to_bytes()).unwrap().put(&mut again);
-        assert_eq!(again, whole);
+        let mut restored = config.clone();
+        Secrets::from_bytes(&secrets.to_bytes()).unwrap().put(&mut restored);
+        assert_eq!(restored, whole);
     }
 
     /// Returns the secrets that remain after an update of `stored` to `new`.
@@ -281,8 +281,8 @@ mod tests {
             (&acme, ("/dns01/ttl", json!(9))),
             (&acme, ("/dns01/propagation", json!({"check": false}))),
         ] {
-            let kept = updated(stored, &with(&left_out(stored), std::slice::from_ref(&change))).unwrap();
-            assert_eq!(kept.len(), 2, "{change:?}: {kept:?}");
+            let merged = updated(stored, &with(&left_out(stored), std::slice::from_ref(&change))).unwrap();
+            assert_eq!(merged.len(), 2, "{change:?}: {merged:?}");
         }
         // A secret that is given again may go to another destination; null removes it.
         let elsewhere = with(&vault, &[("/url", json!("https://other"))]);

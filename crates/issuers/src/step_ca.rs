@@ -246,9 +246,9 @@ impl StepCa {
         if !reply.status.is_success() {
             return Err(self.error_of(&reply));
         }
-        let told: Value = reply.json()?;
+        let parsed: Value = reply.json()?;
         let name = &self.config.provisioner.name;
-        let provisioners = told["provisioners"].as_array().map_or(&[][..], Vec::as_slice);
+        let provisioners = parsed["provisioners"].as_array().map_or(&[][..], Vec::as_slice);
         let Some(found) =
             provisioners.iter().find(|one| one["name"] == json!(name) && one["type"] == json!("JWK"))
         else {
@@ -263,8 +263,8 @@ impl StepCa {
     }
 
     fn error_of(&self, reply: &Reply) -> IssuerError {
-        let told: Option<Value> = serde_json::from_slice(&reply.body).ok();
-        let message = told.as_ref().and_then(|told| told["message"].as_str()).map(excerpt);
+        let parsed: Option<Value> = serde_json::from_slice(&reply.body).ok();
+        let message = parsed.as_ref().and_then(|parsed| parsed["message"].as_str()).map(excerpt);
         let reason = format!("{} {}", reply.status.as_u16(), message.unwrap_or_else(|| reply.excerpt()));
         let retry_after = reply.retry_after(UnixTime(self.clock.now_seconds()));
         match reply.status.as_u16() {
@@ -288,8 +288,8 @@ fn san_text(name: &GeneralName) -> Result<String, IssuerError> {
 /// Formats a serial number in decimal, as step-ca expects it.
 fn decimal(bytes: &[u8]) -> String {
     let mut digits = vec![0_u8];
-    for octet in bytes {
-        let mut carry = u32::from(*octet);
+    for byte in bytes {
+        let mut carry = u32::from(*byte);
         for digit in &mut digits {
             let value = u32::from(*digit) * 256 + carry;
             *digit = (value % 10) as u8;

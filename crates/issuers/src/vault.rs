@@ -244,7 +244,7 @@ impl Vault {
     async fn revoke_serial(&self, certificate: &Certificate) -> Result<(), IssuerError> {
         let bytes = certificate.serial.content();
         let bytes = bytes.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(bytes);
-        let serial: Vec<String> = bytes.iter().map(|octet| format!("{octet:02x}")).collect();
+        let serial: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let url = self.url(&format!("{}/revoke", self.config.mount));
         let body = json!({ "serial_number": serial.join(":") });
         let deadline = Instant::now() + REQUEST_TIMEOUT;
@@ -332,8 +332,9 @@ fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
         #[serde(default)]
         errors: Vec<String>,
     }
-    let told = serde_json::from_slice::<Errors>(&reply.body).ok().filter(|told| !told.errors.is_empty());
-    let reason = told.map_or_else(|| reply.excerpt(), |told| excerpt(&told.errors.join("; ")));
+    let parsed =
+        serde_json::from_slice::<Errors>(&reply.body).ok().filter(|parsed| !parsed.errors.is_empty());
+    let reason = parsed.map_or_else(|| reply.excerpt(), |parsed| excerpt(&parsed.errors.join("; ")));
     let reason = format!("{} {reason}", reply.status.as_u16());
     let retry_after = reply.retry_after(now);
     match reply.status.as_u16() {

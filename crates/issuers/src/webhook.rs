@@ -111,8 +111,8 @@ impl Webhook {
 
     /// Returns the URL of the next poll. The URL must be on the configured origin, because the request is signed.
     fn next(&self, reply: &Reply) -> Result<Option<String>, IssuerError> {
-        let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().poll;
-        let Some(target) = told.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {
+        let from_body = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().poll;
+        let Some(target) = from_body.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {
             return Ok(None);
         };
         let bad = |what: String| IssuerError::unavailable(format!("invalid poll URL: {what}"));
@@ -160,8 +160,8 @@ impl Webhook {
 }
 
 fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
-    let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().reason;
-    let reason = told.map_or_else(|| reply.excerpt(), |reason| excerpt(&reason));
+    let from_body = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().reason;
+    let reason = from_body.map_or_else(|| reply.excerpt(), |reason| excerpt(&reason));
     let reason = format!("{} {reason}", reply.status.as_u16());
     let retry_after = reply.retry_after(now);
     match reply.status.as_u16() {

@@ -18,7 +18,7 @@ const LOADS: [usize; 4] = [1, 16, 128, 512];
 
 /// A request that reports its start time when it is finished.
 struct Waiting {
-    asked: Instant,
+    started: Instant,
     answer: mpsc::Sender<Instant>,
 }
 
@@ -30,7 +30,7 @@ impl Responder for Waiting {
     fn respond(self, signed: Result<Vec<u8>, StageError>) {
         signed.unwrap();
         // After the measurement, the receiver was dropped.
-        let _ = self.answer.send(self.asked);
+        let _ = self.answer.send(self.started);
     }
 }
 
@@ -77,27 +77,27 @@ fn measure(
 ) -> Vec<Duration> {
     let (answer, answers) = mpsc::channel();
     let mut next = keys.iter().cycle();
-    let mut ask = || {
+    let mut submit_job = || {
         let job = Job {
             key: next.next().unwrap().clone(),
             scheme: Scheme::RsaPss(Hash::Sha256),
             input: [7; 32].into(),
             deadline: Instant::now() + Duration::from_secs(60),
             line: 0,
-            responder: Waiting { asked: Instant::now(), answer: answer.clone() },
+            responder: Waiting { started: Instant::now(), answer: answer.clone() },
         };
         assert!(stage.submit(cost, job).is_ok(), "the queue is longer than the load");
     };
-    (0..load).for_each(|_| ask());
+    (0..load).for_each(|_| submit_job());
     // Work that is done once per key is not measured.
     let warm = Instant::now() + span / 10;
     let mut took = Vec::new();
     while Instant::now() < warm + span {
-        let asked = answers.recv().unwrap();
-        if asked >= warm {
-            took.push(asked.elapsed());
+        let started = answers.recv().unwrap();
+        if started >= warm {
+            took.push(started.elapsed());
         }
-        ask();
+        submit_job();
     }
     took
 }

@@ -141,14 +141,14 @@ fn wrap_and_seal(wraps: usize, keys: usize) -> Outcome<usize> {
     const ROUNDS: u32 = 200;
     let (node, policy) = (NodeKey::generate()?, PolicyKey::generate()?);
     let context = WrapContext { policy: [1; 16], generation: 1, node: [2; 16] };
-    let (began, mut octets) = (Instant::now(), 0);
+    let (began, mut bytes) = (Instant::now(), 0);
     for _ in 0..ROUNDS {
-        octets = policy.wrap_for(node.public(), &context)?.len();
+        bytes = policy.wrap_for(node.public(), &context)?.len();
     }
     let each = began.elapsed() / ROUNDS;
     println!(
-        "wraps: {wraps}, {octets} octets and {WRAP_ROW} of columns each: {:.1} GB; {:.0} min of a processor at {each:.0?}",
-        giga(wraps * (octets + WRAP_ROW)),
+        "wraps: {wraps}, {bytes} octets and {WRAP_ROW} of columns each: {:.1} GB; {:.0} min of a processor at {each:.0?}",
+        giga(wraps * (bytes + WRAP_ROW)),
         (each.as_secs_f64() * wraps as f64) / 60.0
     );
     // Seven in ten keys are P-256.
@@ -207,7 +207,7 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
     // The addresses of other sites do not respond: only the nodes that it would connect to are counted. The nodes of its own site accept
     // connections but send nothing, so it assumes that they take their part.
     let silent = TcpListener::bind("127.0.0.1:0")?;
-    let here = silent.local_addr()?.to_string();
+    let local_address = silent.local_addr()?.to_string();
     let chain = vec![CertificateDer::from(key.spki().to_vec())];
     let certificate = Arc::new(CertifiedKey::new(chain, shown));
     let tls = ClientTls { certificate, server_roots: Vec::new() };
@@ -218,7 +218,7 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
         id: id(number),
         name: format!("node-{number}"),
         site: format!("site-{}", number / per_site),
-        address: if number < per_site { here.clone() } else { "127.0.0.1:1".to_owned() },
+        address: if number < per_site { local_address.clone() } else { "127.0.0.1:1".to_owned() },
         tls_spki_sha256: SpkiHash::of(&id(number).0),
     };
     let all: Vec<Member> = (0..sites * per_site).map(member).collect();
@@ -229,18 +229,18 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
         let ids = || nodes.iter().map(|number| id(*number as usize)).collect();
         by_nodes.entry(nodes.as_slice()).or_insert_with(Vec::new).push(router.holders(ids()));
     }
-    let held: usize = by_nodes.values().map(Vec::len).sum();
+    let policy_count: usize = by_nodes.values().map(Vec::len).sum();
     println!(
-        "a node routes for {held} policies ({} sets of nodes), told of in {:.2?}",
+        "a node routes for {policy_count} policies ({} sets of nodes), told of in {:.2?}",
         by_nodes.len(),
         began.elapsed()
     );
-    let told = |what: &str, members: Vec<Member>| {
+    let measure_update = |what: &str, members: Vec<Member>| {
         let began = Instant::now();
         router.set_members(members);
         println!("{what}: {:.3?}", began.elapsed());
     };
-    told("  all nodes are told of at once", all.clone());
+    measure_update("  all nodes are told of at once", all.clone());
     // Each task counts itself when it starts.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sockets = telemetry::tasks::live()
@@ -251,12 +251,15 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
         "  it is connected to {sockets} nodes, those of its pod among them: {:.1} MB at 50 KB",
         sockets as f64 * 0.05
     );
-    let gone = sites / 2 * per_site + 1;
-    told("  one node goes", all.iter().filter(|member| member.id != id(gone)).cloned().collect());
-    told("  it comes back", all.clone());
+    let removed = sites / 2 * per_site + 1;
+    measure_update(
+        "  one node goes",
+        all.iter().filter(|member| member.id != id(removed)).cloned().collect(),
+    );
+    measure_update("  it comes back", all.clone());
     let site = format!("site-{}", sites / 2);
-    told("  a site goes", all.iter().filter(|member| member.site != site).cloned().collect());
-    told("  nothing changes", all.iter().filter(|member| member.site != site).cloned().collect());
+    measure_update("  a site goes", all.iter().filter(|member| member.site != site).cloned().collect());
+    measure_update("  nothing changes", all.iter().filter(|member| member.site != site).cloned().collect());
     println!("memory at most: {:.2} GB", memory_max().unwrap_or(f64::NAN));
     router.stop().await;
     Ok(())
@@ -269,6 +272,6 @@ fn memory_max() -> Option<f64> {
     Some(line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()? / 1e6)
 }
 
-fn giga(octets: usize) -> f64 {
-    octets as f64 / 1e9
+fn giga(bytes: usize) -> f64 {
+    bytes as f64 / 1e9
 }

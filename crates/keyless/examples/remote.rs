@@ -46,15 +46,15 @@ async fn main() {
         return serve(&folder).await;
     }
     let span = Duration::from_secs_f64(after("--seconds").map_or(5.0, |text| text.parse().unwrap()));
-    let there = RemoteProcess::start();
+    let remote = RemoteProcess::start();
     println!("P-256, one connection, both nodes and the way between them on the same processors");
     println!(
         "{:>8} {:>9} {:>10} {:>8} {:>8} {:>8} {:>12} {:>14}",
         "way ms", "in flight", "a second", "p50 ms", "p99 ms", "p99.9", "of the way's", "CPU us (there)"
     );
-    for way_ms in [0, 20, 100] {
+    for round_trip_ms in [0, 20, 100] {
         for in_flight in [1, 128, 1_024, TENANT_IN_FLIGHT_MAX / 2, TENANT_IN_FLIGHT_MAX] {
-            measure(&there, way_ms, in_flight, span).await;
+            measure(&remote, round_trip_ms, in_flight, span).await;
         }
     }
 }
@@ -77,19 +77,19 @@ fn member(id: NodeId, address: String, of: SpkiHash) -> Member {
 async fn serve(folder: &str) {
     let ca = Authority::new("nodes");
     let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let put = |name: &str, octets: &[u8]| std::fs::write(format!("{folder}/{name}"), octets).unwrap();
-    let here = identity(&ca, HERE);
-    let (chain, secret) = here.chain_and_key();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(format!("{folder}/{name}"), bytes).unwrap();
+    let local = identity(&ca, HERE);
+    let (chain, secret) = local.chain_and_key();
     put("ca", &ca.der);
     put("here", &chain[0]);
     put("here-key", secret.secret_der());
     put("spki", key.spki());
-    let there = identity(&ca, THERE);
-    put("there-spki", there.spki_sha256().as_bytes());
-    let certificate = there.certified();
+    let remote = identity(&ca, THERE);
+    put("there-spki", remote.spki_sha256().as_bytes());
+    let certificate = remote.certified();
     let router = router(THERE, certificate.clone(), &ca.der);
     // The address is not used: the node must only be a member.
-    router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned(), here.spki_sha256())]);
+    router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned(), local.spki_sha256())]);
     let set = KeySet::default();
     set.put_sources("bench", vec![(String::new(), Source::Sealed(Arc::new(key)))]);
     let tls = TlsOptions { certificate, client_roots: vec![ca.der.clone()], client_crls: Vec::new() };
@@ -141,36 +141,36 @@ impl Drop for RemoteProcess {
     }
 }
 
-async fn measure(there: &RemoteProcess, way_ms: u64, in_flight: usize, span: Duration) {
-    let relay = Relay::new(there.address, Duration::from_millis(way_ms) / 2).await;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(there.file("here-key")));
+async fn measure(remote: &RemoteProcess, round_trip_ms: u64, in_flight: usize, span: Duration) {
+    let relay = Relay::new(remote.address, Duration::from_millis(round_trip_ms) / 2).await;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(remote.file("here-key")));
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
-    let certificate = Arc::new(CertifiedKey::new(vec![there.file("here").into()], key));
-    let router = router(HERE, certificate, &there.file("ca"));
+    let certificate = Arc::new(CertifiedKey::new(vec![remote.file("here").into()], key));
+    let router = router(HERE, certificate, &remote.file("ca"));
     let holders = router.holders(vec![THERE]);
-    let of = SpkiHash::from_bytes(there.file("there-spki").try_into().unwrap());
+    let of = SpkiHash::from_bytes(remote.file("there-spki").try_into().unwrap());
     router.set_members(vec![member(THERE, relay.address.to_string(), of)]);
-    let key = Arc::new(router.key(&holders, &there.file("spki")).unwrap());
+    let key = Arc::new(router.key(&holders, &remote.file("spki")).unwrap());
     // Opens the connection, so that its latency is measured.
     key.sign_digest(WORK, &[1; 32], Instant::now() + Duration::from_secs(60)).await.unwrap();
-    let (cpu, began) = (there.cpu_us(), Instant::now());
+    let (cpu, began) = (remote.cpu_us(), Instant::now());
     let callers: Vec<_> =
         (0..in_flight).map(|_| tokio::spawn(caller(Arc::clone(&key), began + span))).collect();
     let mut all = Vec::new();
     for caller in callers {
         all.extend(caller.await.unwrap());
     }
-    let (took, cpu) = (began.elapsed().as_secs_f64(), there.cpu_us() - cpu);
+    let (took, cpu) = (began.elapsed().as_secs_f64(), remote.cpu_us() - cpu);
     all.sort_unstable();
     let part = |part: f64| f64::from(all[((all.len() - 1) as f64 * part) as usize]) / 1_000.0;
     let rate = all.len() as f64 / took;
-    let allowed = if way_ms == 0 {
+    let allowed = if round_trip_ms == 0 {
         String::new()
     } else {
-        format!("{:.2}", rate / (in_flight as f64 / way_ms as f64 * 1_000.0))
+        format!("{:.2}", rate / (in_flight as f64 / round_trip_ms as f64 * 1_000.0))
     };
     println!(
-        "{way_ms:>8} {in_flight:>9} {rate:>10.0} {:>8.2} {:>8.2} {:>8.2} {allowed:>12} {:>14.0}",
+        "{round_trip_ms:>8} {in_flight:>9} {rate:>10.0} {:>8.2} {:>8.2} {:>8.2} {allowed:>12} {:>14.0}",
         part(0.5),
         part(0.99),
         part(0.999),

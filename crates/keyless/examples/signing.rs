@@ -64,16 +64,16 @@ async fn main() {
     let span = Duration::from_secs_f64(seconds);
     let only = after("--only");
     let chosen = |name| only.as_deref().is_none_or(|only| only == name);
-    let place = Fixture::start();
+    let fixture = Fixture::start();
     println!("{} processors; each cell {seconds} s", processors());
     if chosen("throughput") {
-        throughput(&place, span).await;
+        throughput(&fixture, span).await;
     }
     if chosen("native") {
-        native(&place, span).await;
+        native(&fixture, span).await;
     }
     if chosen("line") {
-        line(&place, span).await;
+        line(&fixture, span).await;
     }
 }
 
@@ -114,7 +114,7 @@ impl Signer for SlowKey {
 /// Runs the service in a separate process. Ends when standard input is closed.
 async fn serve(folder: &str) {
     let (server_ca, client_ca) = (Authority::new("servers"), Authority::new("clients"));
-    let put = |name: &str, octets: &[u8]| std::fs::write(format!("{folder}/{name}"), octets).unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(format!("{folder}/{name}"), bytes).unwrap();
     let (chain, key) = client_ca.leaf(&[CLIENT_AUTH]).chain_and_key();
     put("server-ca", &server_ca.der);
     put("client", &chain[0]);
@@ -232,9 +232,9 @@ fn request(opcode: u8, ski: Ski) -> Vec<u8> {
     message
 }
 
-async fn throughput(place: &Fixture, span: Duration) {
+async fn throughput(fixture: &Fixture, span: Duration) {
     let openssl = openssl_speed();
-    println!("\nthe service at rest: {:.1} MiB", place.memory("VmRSS"));
+    println!("\nthe service at rest: {:.1} MiB", fixture.memory("VmRSS"));
     println!(
         "closed loop          |      /s |  p50 ms |  p99 ms | p99.9 ms | CPU µs | of bare | of openssl | of gokeyless"
     );
@@ -246,8 +246,8 @@ async fn throughput(place: &Fixture, span: Duration) {
             processors()
         );
         for (at, (in_flight, connections)) in LOADS.into_iter().enumerate() {
-            let message = request(opcode, place.names[which]);
-            let (rate, mut took, cpu) = closed_loop(place, &message, in_flight, connections, span).await;
+            let message = request(opcode, fixture.names[which]);
+            let (rate, mut took, cpu) = closed_loop(fixture, &message, in_flight, connections, span).await;
             let cpu = cpu * 1e6 / took.len() as f64;
             took.sort_unstable();
             println!(
@@ -261,7 +261,7 @@ async fn throughput(place: &Fixture, span: Duration) {
             );
         }
     }
-    println!("the service at its peak: {:.1} MiB", place.memory("VmHWM"));
+    println!("the service at its peak: {:.1} MiB", fixture.memory("VmHWM"));
 }
 
 /// Requests in flight, the number of connections that they share, and signatures per request of the native protocol (0: a stream).
@@ -269,7 +269,7 @@ const NATIVE_LOADS: [(usize, usize, usize); 5] =
     [(1, 1, 1), (128, 16, 1), (1, 1, 64), (16, 4, 64), (128, 16, 0)];
 
 /// Measures the native protocol: single signatures, batches of 64, and streams.
-async fn native(place: &Fixture, span: Duration) {
+async fn native(fixture: &Fixture, span: Duration) {
     println!(
         "\nnative protocol, closed loop        |   sig/s |  p50 ms |  p99 ms | p99.9 ms | CPU µs a signature"
     );
@@ -277,7 +277,7 @@ async fn native(place: &Fixture, span: Duration) {
         println!("{name}");
         for (in_flight, connections, batch) in NATIVE_LOADS {
             let request = SignRequest {
-                key: Some(sign_request::Key::Ski(place.names[which].0.to_vec())),
+                key: Some(sign_request::Key::Ski(fixture.names[which].0.to_vec())),
                 scheme: proto_scheme(scheme).into(),
                 input: vec![0x5a; 32],
                 ..SignRequest::default()
@@ -286,8 +286,8 @@ async fn native(place: &Fixture, span: Duration) {
             let (counts_from, end) = (began + span / 5, began + span + span / 5);
             let mut tasks = Vec::new();
             for _ in 0..connections {
-                let address = format!("127.0.0.1:{}", place.native_port);
-                let client = Client::tls(&address, "localhost", &place.tls).unwrap();
+                let address = format!("127.0.0.1:{}", fixture.native_port);
+                let client = Client::tls(&address, "localhost", &fixture.tls).unwrap();
                 if batch == 0 {
                     tasks.push(tokio::spawn(one_stream(
                         client,
@@ -303,7 +303,7 @@ async fn native(place: &Fixture, span: Duration) {
                     tasks.push(tokio::spawn(one_caller(client, request, batch, counts_from, end)));
                 }
             }
-            let cpu = place.spent(counts_from, end).await;
+            let cpu = fixture.spent(counts_from, end).await;
             let mut took = Vec::new();
             for task in tasks {
                 took.extend(task.await.unwrap());
@@ -392,7 +392,7 @@ fn part(sorted_us: &[u32], part: f64) -> f64 {
 /// Returns the replies per second, the latency of each in µs, and the processor time of the service in seconds. The first fifth of
 /// the time is warm-up and is not counted.
 async fn closed_loop(
-    place: &Fixture,
+    fixture: &Fixture,
     message: &[u8],
     in_flight: usize,
     connections: usize,
@@ -400,7 +400,7 @@ async fn closed_loop(
 ) -> (f64, Vec<u32>, f64) {
     let mut streams = Vec::new();
     for _ in 0..connections {
-        streams.push(place.connect().await);
+        streams.push(fixture.connect().await);
     }
     let began = Instant::now();
     let (counts_from, end) = (began + span / 5, began + span + span / 5);
@@ -411,7 +411,7 @@ async fn closed_loop(
             tokio::spawn(one_connection(stream, message, in_flight / connections, counts_from, end))
         })
         .collect();
-    let cpu = place.spent(counts_from, end).await;
+    let cpu = fixture.spent(counts_from, end).await;
     let mut all = Vec::new();
     for task in tasks {
         all.extend(task.await.unwrap());
@@ -503,14 +503,14 @@ fn openssl_speed() -> [f64; 3] {
 
 /// Measures the latency of P-256, from the time when each request was due, at a fixed rate on one connection: alone, then with 40 % of
 /// the requests to a key that waits for two seconds.
-async fn line(place: &Fixture, span: Duration) {
+async fn line(fixture: &Fixture, span: Duration) {
     println!("\nopen loop, {LINE_RATE} requests/s on ONE connection, latency from when it was due");
     println!("                              | P-256 p50 |     p99 | p99.9 ms | slow p50 | errors");
     let span = span.max(SLOW * 3);
     let mut alone = f64::NAN;
     for (name, slow_percent) in [("P-256 alone", 0), ("60 % + 40 % that wait 2 s", 40)] {
-        let before = place.memory("VmRSS");
-        let (mut fast, mut slow, errors, peak) = open_loop(place, slow_percent, span).await;
+        let before = fixture.memory("VmRSS");
+        let (mut fast, mut slow, errors, peak) = open_loop(fixture, slow_percent, span).await;
         fast.sort_unstable();
         slow.sort_unstable();
         let p99 = part(&fast, 0.99);
@@ -526,14 +526,14 @@ async fn line(place: &Fixture, span: Duration) {
 }
 
 /// Returns the latencies of fast and of slow requests in µs, the number of errors, and the service's memory in MiB near the end.
-async fn open_loop(place: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u32>, Vec<u32>, usize, f64) {
-    let stream = place.connect().await;
+async fn open_loop(fixture: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u32>, Vec<u32>, usize, f64) {
+    let stream = fixture.connect().await;
     let (mut reader, mut writer) = tokio::io::split(stream);
     let total = (f64::from(LINE_RATE) * span.as_secs_f64()) as u32;
     let is_slow = move |id: u32| id % 100 < slow_percent;
     let began = Instant::now() + Duration::from_millis(100);
     let due = move |id: u32| began + Duration::from_secs(1) * id / LINE_RATE;
-    let (mut fast, mut slow) = (request(0x15, place.names[1]), request(0x18, place.names[3]));
+    let (mut fast, mut slow) = (request(0x15, fixture.names[1]), request(0x18, fixture.names[3]));
     let sending = tokio::spawn(async move {
         for id in 0..total {
             tokio::time::sleep_until(due(id).into()).await;
@@ -560,7 +560,7 @@ async fn open_loop(place: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u
             }
             seen += 1;
             if seen == total / 2 {
-                peak = place.memory("VmRSS");
+                peak = fixture.memory("VmRSS");
             }
             at += HEADER + body.len();
         }

@@ -21,13 +21,13 @@ impl Budget {
     /// Adds the credit of a new request, unless the budget is full.
     pub fn earn(&self) {
         // A full budget is the usual case, and needs no write.
-        let more = |held: u32| (held < BURST * COST).then_some(held + 1);
+        let more = |tokens: u32| (tokens < BURST * COST).then_some(tokens + 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, more);
     }
 
     /// Returns whether a retry is permitted. If so, deducts its cost from the budget.
     pub fn spend(&self) -> bool {
-        self.0.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(COST)).is_ok()
+        self.0.fetch_update(Relaxed, Relaxed, |tokens| tokens.checked_sub(COST)).is_ok()
     }
 }
 

@@ -86,10 +86,10 @@ impl Flow {
     /// Both are computed as sums over the same period, so the length of the period cancels out.
     fn ratio(&mut self, now: Instant) -> f64 {
         self.step(now, 0);
-        let look = (self.area, self.took.as_secs_f64());
+        let sample = (self.area, self.took.as_secs_f64());
         let (area, took) = self.samples.front().copied().unwrap_or_default();
-        let ratio = (look.0 - area + SMOOTH_S) / (look.1 - took + SMOOTH_S);
-        self.samples.push_back(look);
+        let ratio = (sample.0 - area + SMOOTH_S) / (sample.1 - took + SMOOTH_S);
+        self.samples.push_back(sample);
         if self.samples.len() > SAMPLES {
             self.samples.pop_front();
         }

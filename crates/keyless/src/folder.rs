@@ -64,7 +64,7 @@ struct File<T> {
     /// the file again.
     stamps: Option<FileStamps>,
     /// Content of the last successful read; `None` if no read has succeeded.
-    held: Option<T>,
+    loaded: Option<T>,
     is_broken: bool,
 }
 
@@ -72,7 +72,7 @@ impl<T: Clone> File<T> {
     /// Creates the state of an unreadable file, with its previous content.
     fn broken(stamps: FileStamps, problem: &impl FileProblem, before: Option<&Self>) -> Self {
         let stamps = Some(stamps).filter(|_| !problem.may_heal());
-        Self { stamps, held: before.and_then(|before| before.held.clone()), is_broken: true }
+        Self { stamps, loaded: before.and_then(|before| before.loaded.clone()), is_broken: true }
     }
 }
 
@@ -101,7 +101,7 @@ pub struct Folder<T = KeyRef, E = UnusableKey> {
 #[derive(Debug)]
 pub struct FolderContents<T = KeyRef, E = UnusableKey> {
     /// Names and contents of all files. An unreadable file has its previous content.
-    pub held: Vec<(String, T)>,
+    pub loaded: Vec<(String, T)>,
     /// Whether the contents have changed since the last refresh.
     pub changed: bool,
     /// Unreadable files with their errors, each reported once.
@@ -144,7 +144,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
         self.files.retain(|path, _| names.contains(path));
         let changed = self.files.len() != before;
         let mut contents = FolderContents {
-            held: Vec::new(),
+            loaded: Vec::new(),
             changed,
             broken: Vec::new(),
             open: Vec::new(),
@@ -156,12 +156,12 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
                 continue;
             }
             let file = match (self.kind.read)(&path) {
-                Ok(held) => {
+                Ok(loaded) => {
                     contents.changed = true;
                     if self.kind.secret && mode & OTHERS != 0 {
                         contents.open.push(path.clone());
                     }
-                    File { stamps: Some(stamps), held: Some(held), is_broken: false }
+                    File { stamps: Some(stamps), loaded: Some(loaded), is_broken: false }
                 }
                 Err(problem) => {
                     let file = File::broken(stamps, &problem, known);
@@ -173,8 +173,8 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
             };
             self.files.insert(path, file);
         }
-        contents.held =
-            self.files.iter().filter_map(|(path, file)| Some((name(path), file.held.clone()?))).collect();
+        contents.loaded =
+            self.files.iter().filter_map(|(path, file)| Some((name(path), file.loaded.clone()?))).collect();
         contents.broken_in_all = self.files.values().filter(|file| file.is_broken).count();
         Ok(contents)
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn names(contents: &FolderContents) -> Vec<Vec<u8>> {
-        let mut all: Vec<_> = contents.held.iter().map(|(_, key)| key.spki().to_vec()).collect();
+        let mut all: Vec<_> = contents.loaded.iter().map(|(_, key)| key.spki().to_vec()).collect();
         all.sort();
         all
     }
@@ -252,34 +252,35 @@ mod tests {
             Some(stamps),
             "as long as it is the same"
         );
-        let had: File<KeyRef> = File { stamps: Some(stamps), held: Some(Arc::new(key())), is_broken: false };
-        assert!(File::broken(stamps, &io(), Some(&had)).held.is_some(), "the key it held signs on");
+        let had: File<KeyRef> =
+            File { stamps: Some(stamps), loaded: Some(Arc::new(key())), is_broken: false };
+        assert!(File::broken(stamps, &io(), Some(&had)).loaded.is_some(), "the key it held signs on");
     }
 
     #[test]
     fn changed_key_files_are_reloaded_and_broken_files_keep_the_old_key() {
-        let place = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, key: &PrivateKey| {
-            std::fs::write(place.path().join(name), key.to_pkcs8_pem().as_bytes()).unwrap();
+            std::fs::write(dir.path().join(name), key.to_pkcs8_pem().as_bytes()).unwrap();
         };
         let (a, b, c) = (key(), key(), key());
         put("a.key", &a);
         put("b.key", &b);
         put("c.pem", &c);
-        std::fs::create_dir(place.path().join("d.key")).unwrap();
-        let mut folder = Folder::new(place.path());
+        std::fs::create_dir(dir.path().join("d.key")).unwrap();
+        let mut folder = Folder::new(dir.path());
         let contents = folder.refresh().unwrap();
         let mut both = vec![a.spki().to_vec(), b.spki().to_vec()];
         both.sort();
         assert_eq!((names(&contents), contents.changed, contents.broken.len()), (both, true, 0));
         assert!(!folder.refresh().unwrap().changed);
 
-        std::fs::remove_file(place.path().join("a.key")).unwrap();
-        std::fs::rename(place.path().join("c.pem"), place.path().join("b.key")).unwrap();
+        std::fs::remove_file(dir.path().join("a.key")).unwrap();
+        std::fs::rename(dir.path().join("c.pem"), dir.path().join("b.key")).unwrap();
         let contents = folder.refresh().unwrap();
         assert_eq!((names(&contents), contents.changed), (vec![c.spki().to_vec()], true));
 
-        std::fs::write(place.path().join("b.key"), "half a key").unwrap();
+        std::fs::write(dir.path().join("b.key"), "half a key").unwrap();
         let contents = folder.refresh().unwrap();
         assert_eq!(
             (names(&contents), contents.changed),
@@ -291,22 +292,22 @@ mod tests {
         assert_eq!((contents.broken.len(), contents.broken_in_all), (0, 1), "told once");
 
         // A change of the mode alone is enough to read the file again. A file that all users may read is reported.
-        std::fs::remove_file(place.path().join("b.key")).unwrap();
-        std::fs::create_dir(place.path().join("elsewhere")).unwrap();
-        std::os::unix::fs::symlink("elsewhere/e.pem", place.path().join("e.key")).unwrap();
-        std::fs::write(place.path().join("elsewhere/e.pem"), a.to_pkcs8_pem().as_bytes()).unwrap();
+        std::fs::remove_file(dir.path().join("b.key")).unwrap();
+        std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere/e.pem", dir.path().join("e.key")).unwrap();
+        std::fs::write(dir.path().join("elsewhere/e.pem"), a.to_pkcs8_pem().as_bytes()).unwrap();
         let mode = |mode| {
-            let path = place.path().join("elsewhere/e.pem");
+            let path = dir.path().join("elsewhere/e.pem");
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         mode(0o604);
         let contents = folder.refresh().unwrap();
-        assert_eq!((contents.held.len(), contents.open.len()), (1, 1));
+        assert_eq!((contents.loaded.len(), contents.open.len()), (1, 1));
         assert_eq!(folder.refresh().unwrap().open.len(), 0, "told once");
         mode(0o600);
         assert_eq!(folder.refresh().unwrap().open.len(), 0);
 
-        std::fs::remove_dir_all(place.path()).unwrap();
+        std::fs::remove_dir_all(dir.path()).unwrap();
         assert!(matches!(folder.refresh(), Err(FolderError::Io { .. })));
     }
 }

@@ -54,8 +54,8 @@ const DEFAULT_TIMEOUT_FACTOR: u32 = 10;
 const DEFAULT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 impl Key {
-    fn new(ski: Ski, held: &SourceKey, of_all: MergedSources) -> Self {
-        let (signer, route) = (Arc::clone(&held.signer), held.route.clone());
+    fn new(ski: Ski, entry: &SourceKey, of_all: MergedSources) -> Self {
+        let (signer, route) = (Arc::clone(&entry.signer), entry.route.clone());
         let (kind, in_process_key) = (signer.key_type(), signer.in_process_key().cloned());
         let MergedSources { names, for_nodes, policy } = of_all;
         let (cost, spki_sha256) = (Cost::of(kind), SpkiHash::of(signer.spki()));
@@ -184,12 +184,12 @@ struct MergedSources {
 }
 
 impl MergedSources {
-    fn new<'a>(held: impl Iterator<Item = &'a SourceKey> + Clone) -> Self {
-        let mut names: Vec<String> = held.clone().flat_map(|held| held.names.iter().cloned()).collect();
+    fn new<'a>(entry: impl Iterator<Item = &'a SourceKey> + Clone) -> Self {
+        let mut names: Vec<String> = entry.clone().flat_map(|entry| entry.names.iter().cloned()).collect();
         names.sort_unstable();
         names.dedup();
-        let for_nodes = held.clone().any(|held| held.for_nodes);
-        let mut policies = held.map(|held| &held.policy);
+        let for_nodes = entry.clone().any(|entry| entry.for_nodes);
+        let mut policies = entry.map(|entry| &entry.policy);
         let first = policies.next().cloned().flatten();
         let policy = first.filter(|first| policies.all(|other| other.as_ref() == Some(first)));
         Self { names, for_nodes, policy }
@@ -249,9 +249,9 @@ impl KeySet {
             };
             let ski = Ski::of_spki(signer.spki());
             let new_key = || SourceKey { signer, route, for_nodes, policy, names: Vec::new() };
-            let held = new.entry(ski).or_insert_with(new_key);
+            let entry = new.entry(ski).or_insert_with(new_key);
             if !name.is_empty() {
-                held.names.push(name);
+                entry.names.push(name);
             }
         }
         let mut inner = self.inner.write();
@@ -295,23 +295,23 @@ impl KeySet {
 impl KeyIndex {
     /// Updates a key from its sources. `source` has precedence over the others.
     fn renew(&mut self, ski: Ski, source: &str) {
-        let of_all = MergedSources::new(self.by_source.values().filter_map(|held| held.get(&ski)));
-        let own = self.by_source.get(source).and_then(|held| held.get(&ski));
-        let mut all = own.into_iter().chain(self.by_source.values().filter_map(|held| held.get(&ski)));
+        let of_all = MergedSources::new(self.by_source.values().filter_map(|entry| entry.get(&ski)));
+        let own = self.by_source.get(source).and_then(|entry| entry.get(&ski));
+        let mut all = own.into_iter().chain(self.by_source.values().filter_map(|entry| entry.get(&ski)));
         // A key that signs locally has precedence over a route to other nodes.
         let first = all.clone().next();
-        let held = all.find(|held| held.route.is_none()).or(first);
-        if let Some(held) = held {
-            let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &held.signer) && of_all.is_of(key);
+        let entry = all.find(|entry| entry.route.is_none()).or(first);
+        if let Some(entry) = entry {
+            let same = |key: &Arc<Key>| Arc::ptr_eq(&key.signer, &entry.signer) && of_all.is_of(key);
             if self.by_ski.get(&ski).is_some_and(same) {
                 return;
             }
-            let key = Arc::new(Key::new(ski, held, of_all));
+            let key = Arc::new(Key::new(ski, entry, of_all));
             self.by_spki.insert(key.spki_sha256, ski);
             self.order.insert(ski);
             self.by_ski.insert(ski, key);
-        } else if let Some(gone) = self.by_ski.remove(&ski) {
-            self.by_spki.remove(&gone.spki_sha256);
+        } else if let Some(removed) = self.by_ski.remove(&ski) {
+            self.by_spki.remove(&removed.spki_sha256);
             self.order.remove(&ski);
         }
     }
@@ -396,14 +396,14 @@ mod tests {
     fn remote_key_limits_concurrent_requests() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(signer.spki());
-        let held = SourceKey { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
-        let key = Key::new(ski, &held, MergedSources::default());
+        let entry = SourceKey { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };
+        let key = Key::new(ski, &entry, MergedSources::default());
         let acquire = |from| key.acquire(DEFAULT, usize::MAX, from);
         let (client, node) = (Requester::Client, Requester::Node);
-        let places: Vec<_> = (0..REMOTE_PER_KEY_MAX).map(|_| acquire(client).unwrap()).collect();
+        let permits: Vec<_> = (0..REMOTE_PER_KEY_MAX).map(|_| acquire(client).unwrap()).collect();
         assert_eq!(acquire(client).err(), Some(Refusal::Key));
         assert_eq!(acquire(node).err(), Some(Refusal::Key));
-        drop(places);
+        drop(permits);
         assert!(acquire(client).is_ok());
     }
 }

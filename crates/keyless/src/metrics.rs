@@ -77,7 +77,7 @@ pub struct Metrics(Arc<MetricFamilies>);
 struct MetricFamilies {
     durations: Family<OpcodeLabel, Histogram, fn() -> Histogram>,
     /// Histograms of the request durations, by the index of the operation in [`OPERATIONS`].
-    by_place: Vec<Histogram>,
+    durations_by_operation: Vec<Histogram>,
     errors: Family<ErrorLabels, Counter>,
     tenant_requests: Family<TenantLabel, Counter>,
     tenant_refusals: Family<TenantKindLabels, Counter>,
@@ -87,13 +87,13 @@ struct MetricFamilies {
     tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
     ratio: Family<TenantLabel, FlowRatioGauge>,
     in_flight: Family<OpcodeLabel, Gauge>,
-    in_flight_by_place: Vec<Gauge>,
+    in_flight_by_operation: Vec<Gauge>,
     queued: Family<OpcodeLabel, Gauge>,
-    queued_by_place: Vec<Gauge>,
+    queued_by_operation: Vec<Gauge>,
     refusals: Family<KindLabel, Counter>,
     refusals_by_kind: Vec<Counter>,
     opcode_refusals: Family<OpcodeLabel, Counter>,
-    opcode_refusals_by_place: Vec<Counter>,
+    opcode_refusals_by_operation: Vec<Counter>,
     remote: Gauge,
     connections: Gauge,
     connections_max: Gauge,
@@ -119,19 +119,19 @@ impl Default for Metrics {
         let in_flight = Family::<OpcodeLabel, Gauge>::default();
         let refusals = Family::<KindLabel, Counter>::default();
         let labels = || OPERATIONS.iter().map(|(_, opcode, _)| OpcodeLabel { opcode });
-        let by_place = labels().map(|label| durations.get_or_create(&label).clone()).collect();
-        let in_flight_by_place = labels().map(|label| in_flight.get_or_create(&label).clone()).collect();
+        let durations_by_operation = labels().map(|label| durations.get_or_create(&label).clone()).collect();
+        let in_flight_by_operation = labels().map(|label| in_flight.get_or_create(&label).clone()).collect();
         let queued = Family::<OpcodeLabel, Gauge>::default();
-        let queued_by_place = labels().map(|label| queued.get_or_create(&label).clone()).collect();
+        let queued_by_operation = labels().map(|label| queued.get_or_create(&label).clone()).collect();
         let counter =
             |(_, kind): &(Refusal, &'static str)| refusals.get_or_create(&KindLabel { kind }).clone();
         let refusals_by_kind = Refusal::ALL.iter().map(counter).collect();
         let opcode_refusals = Family::<OpcodeLabel, Counter>::default();
-        let opcode_refusals_by_place =
+        let opcode_refusals_by_operation =
             labels().map(|label| opcode_refusals.get_or_create(&label).clone()).collect();
         Self(Arc::new(MetricFamilies {
             durations,
-            by_place,
+            durations_by_operation,
             errors: Family::default(),
             tenant_requests: Family::default(),
             tenant_refusals: Family::default(),
@@ -141,13 +141,13 @@ impl Default for Metrics {
             tenant_queued: Family::new_with_constructor(self::durations),
             ratio: Family::default(),
             in_flight,
-            in_flight_by_place,
+            in_flight_by_operation,
             queued,
-            queued_by_place,
+            queued_by_operation,
             refusals,
             refusals_by_kind,
             opcode_refusals,
-            opcode_refusals_by_place,
+            opcode_refusals_by_operation,
             remote: Gauge::default(),
             connections: Gauge::default(),
             connections_max: Gauge::default(),
@@ -284,28 +284,28 @@ impl Metrics {
         self.0.broken_files.set(broken_files as i64);
     }
 
-    pub(crate) fn began(&self, place: usize) {
-        self.0.in_flight_by_place[place].inc();
+    pub(crate) fn began(&self, operation_index: usize) {
+        self.0.in_flight_by_operation[operation_index].inc();
     }
 
-    pub(crate) fn ended(&self, place: usize, took: Duration) {
-        self.0.in_flight_by_place[place].dec();
-        self.0.by_place[place].observe(took.as_secs_f64());
+    pub(crate) fn ended(&self, operation_index: usize, took: Duration) {
+        self.0.in_flight_by_operation[operation_index].dec();
+        self.0.durations_by_operation[operation_index].observe(took.as_secs_f64());
     }
 
     /// Counts a request that entered the queue.
-    pub(crate) fn queued(&self, place: usize) {
-        self.0.queued_by_place[place].inc();
+    pub(crate) fn queued(&self, operation_index: usize) {
+        self.0.queued_by_operation[operation_index].inc();
     }
 
     /// Counts a request that left the queue.
-    pub(crate) fn dequeued(&self, place: usize) {
-        self.0.queued_by_place[place].dec();
+    pub(crate) fn dequeued(&self, operation_index: usize) {
+        self.0.queued_by_operation[operation_index].dec();
     }
 
-    /// Counts an error by operation and name. `place` is `None` for unknown operations.
-    pub(crate) fn error(&self, place: Option<usize>, error: &'static str) {
-        let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
+    /// Counts an error by operation and name. `operation_index` is `None` for unknown operations.
+    pub(crate) fn error(&self, operation_index: Option<usize>, error: &'static str) {
+        let opcode = operation_index.map_or("unknown", |operation_index| OPERATIONS[operation_index].1);
         self.0.errors.get_or_create(&ErrorLabels { opcode, error }).inc();
     }
 
@@ -344,9 +344,9 @@ impl Metrics {
         self.0.refusals_by_kind[refusal as usize].inc();
     }
 
-    /// Counts a rejected request by its operation. `place` is the index of the operation in [`OPERATIONS`].
-    pub(crate) fn opcode_refused(&self, place: usize) {
-        self.0.opcode_refusals_by_place[place].inc();
+    /// Counts a rejected request by its operation. `operation_index` is the index of the operation in [`OPERATIONS`].
+    pub(crate) fn opcode_refused(&self, operation_index: usize) {
+        self.0.opcode_refusals_by_operation[operation_index].inc();
     }
 
     /// Counts a request to a remote key until the returned guard is dropped.

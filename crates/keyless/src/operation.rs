@@ -45,13 +45,13 @@ pub const OPERATIONS: [(u8, &str, Operation); 20] = [
 
 /// Index of each opcode in [`OPERATIONS`]; [`UNKNOWN_OPCODE`] for unknown opcodes.
 const OPERATION_INDEXES: [u8; 256] = {
-    let mut places = [UNKNOWN_OPCODE; 256];
+    let mut indexes = [UNKNOWN_OPCODE; 256];
     let mut at = 0;
     while at < OPERATIONS.len() {
-        places[OPERATIONS[at].0 as usize] = at as u8;
+        indexes[OPERATIONS[at].0 as usize] = at as u8;
         at += 1;
     }
-    places
+    indexes
 };
 const UNKNOWN_OPCODE: u8 = u8::MAX;
 
@@ -99,8 +99,8 @@ mod tests {
             }
         }
         assert_eq!(found, OPERATIONS.len());
-        for gone in [0x00, 0x08, 0x20, 0x23, 0x24, 0xf3] {
-            assert_eq!(place(gone), Err(ErrorCode::BadOpcode), "{gone:#x}");
+        for unknown in [0x00, 0x08, 0x20, 0x23, 0x24, 0xf3] {
+            assert_eq!(place(unknown), Err(ErrorCode::BadOpcode), "{unknown:#x}");
         }
     }
 }

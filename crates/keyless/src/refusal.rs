@@ -20,7 +20,7 @@ pub(crate) enum Refusal {
     /// The connection has the maximum number of requests in progress.
     Connection,
     /// The messages that wait to be signed have the maximum total size in bytes.
-    Octets,
+    Bytes,
     /// Every eligible node has the maximum number of requests in progress.
     Destination,
     /// Too many signature records wait to be written to disk.
@@ -37,7 +37,7 @@ impl Refusal {
         (Self::InFlight, "in-flight"),
         (Self::Stream, "stream"),
         (Self::Connection, "connection"),
-        (Self::Octets, "octets"),
+        (Self::Bytes, "octets"),
         (Self::Destination, "destination"),
         (Self::Records, "records"),
     ];
@@ -53,7 +53,7 @@ impl Refusal {
             Self::InFlight => "too many concurrent requests of the tenant",
             Self::Stream => "too many concurrent requests of this stream",
             Self::Connection => "too many concurrent requests of this connection",
-            Self::Octets => "too many bytes are queued for signing",
+            Self::Bytes => "too many bytes are queued for signing",
             Self::Destination => "the nodes that may use this key are overloaded",
             Self::Records => "signature records cannot be written to disk fast enough",
         }

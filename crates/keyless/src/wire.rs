@@ -111,8 +111,8 @@ impl ErrorCode {
 
     /// Returns the error code of a byte; `None` if undefined.
     #[must_use]
-    pub fn of(octet: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| *code as u8 == octet)
+    pub fn of(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| *code as u8 == byte)
     }
 
     /// Returns the name for metrics and messages.
@@ -364,7 +364,7 @@ fn put_address(out: &mut Vec<u8>, tag: u8, address: Option<IpAddr>) {
 
 fn single_byte(tag: u8, data: &[u8]) -> Result<u8, Malformed> {
     match data {
-        [octet] => Ok(*octet),
+        [byte] => Ok(*byte),
         _ => Err(Malformed::Length { tag, length: data.len() }),
     }
 }

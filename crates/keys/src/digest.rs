@@ -17,9 +17,9 @@ pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     };
     let mut number = [0; digest::MAX_OUTPUT_LEN];
     let number = number.get_mut(..algorithm.output_len())?;
-    let kept = &input[..input.len().min(number.len())];
-    let at = number.len() - kept.len();
-    number[at..].copy_from_slice(kept);
+    let truncated = &input[..input.len().min(number.len())];
+    let at = number.len() - truncated.len();
+    number[at..].copy_from_slice(truncated);
     Digest::import_less_safe(number, algorithm).ok()
 }
 

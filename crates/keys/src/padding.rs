@@ -76,8 +76,8 @@ fn mask(algorithm: &'static digest::Algorithm, seed: &[u8], block: &mut [u8]) {
         let mut context = digest::Context::new(algorithm);
         context.update(seed);
         context.update(&counter.to_be_bytes());
-        for (octet, mask) in part.iter_mut().zip(context.finish().as_ref()) {
-            *octet ^= mask;
+        for (byte, mask) in part.iter_mut().zip(context.finish().as_ref()) {
+            *byte ^= mask;
         }
     }
 }

@@ -15,26 +15,26 @@ use crate::tables::policies::ViolationRow;
 /// Cache of the policies. An entry is reloaded when it is older than the cache's lifetime.
 pub(crate) struct PolicyCache {
     lifetime: Duration,
-    kept: Mutex<Option<(Instant, Arc<PolicySet>)>>,
+    cached: Mutex<Option<(Instant, Arc<PolicySet>)>>,
 }
 
 impl PolicyCache {
     pub(crate) fn new(lifetime: Duration) -> Self {
-        Self { lifetime, kept: Mutex::new(None) }
+        Self { lifetime, cached: Mutex::new(None) }
     }
 
     /// Returns the cached policies, unless they are older than the lifetime.
     pub(crate) fn fresh(&self) -> Option<Arc<PolicySet>> {
-        let kept = self.kept.lock();
-        kept.as_ref().filter(|(read, _)| read.elapsed() < self.lifetime).map(|(_, set)| Arc::clone(set))
+        let cached = self.cached.lock();
+        cached.as_ref().filter(|(read, _)| read.elapsed() < self.lifetime).map(|(_, set)| Arc::clone(set))
     }
 
     pub(crate) fn put(&self, set: Arc<PolicySet>) {
-        *self.kept.lock() = Some((Instant::now(), set));
+        *self.cached.lock() = Some((Instant::now(), set));
     }
 
     pub(crate) fn forget(&self) {
-        *self.kept.lock() = None;
+        *self.cached.lock() = None;
     }
 }
 
@@ -54,7 +54,7 @@ pub struct LiftsApproval(pub(crate) String);
 
 impl Judgement {
     /// Rejects a change after which a certificate would no longer need approval.
-    pub(crate) fn check_approval_kept(&self, after: &Self) -> Result<(), LiftsApproval> {
+    pub(crate) fn check_approval_still_required(&self, after: &Self) -> Result<(), LiftsApproval> {
         match (&self.approval, &after.approval) {
             (Some(reason), None) => Err(LiftsApproval(reason.clone())),
             _ => Ok(()),

@@ -347,7 +347,7 @@ fn action(input: Input) -> &'static str {
         Input::Started => "certificate.start",
         Input::Issued { .. } => "certificate.issue",
         Input::Deployed => "certificate.deploy",
-        Input::RedeployAsked => "certificate.redeploy",
+        Input::RedeployRequested => "certificate.redeploy",
         Input::RunFailed => "certificate.fail",
         Input::Cancelled(_) => "certificate.cancel",
         Input::Revoked => "certificate.revoke",

@@ -19,8 +19,8 @@ use crate::managed::{
 use crate::runs::run_now;
 use crate::state::State;
 use crate::tables::approvals::{
-    ApprovalRow, PlanDocument, newest_approvals, plan_change_actors, plan_issuers, plan_profiles,
-    plan_targets, standing_approvals,
+    ApprovalRow, PlanDocument, active_approvals, newest_approvals, plan_change_actors, plan_issuers,
+    plan_profiles, plan_targets,
 };
 use crate::tables::jobs::JobRow;
 use crate::tables::managed::ManagedRow;
@@ -169,23 +169,26 @@ fn target_text(target: Uuid, agent: Uuid, version: Option<&DocumentVersion>) -> 
 }
 
 /// Returns the current plan text of each pair of target and agent.
-pub(crate) async fn target_texts(tx: &mut Tx, places: &[(Uuid, Uuid)]) -> Result<Vec<String>, StoreError> {
-    let mut targets: Vec<Uuid> = places.iter().map(|(target, _)| *target).collect();
+pub(crate) async fn target_texts(
+    tx: &mut Tx,
+    target_agents: &[(Uuid, Uuid)],
+) -> Result<Vec<String>, StoreError> {
+    let mut targets: Vec<Uuid> = target_agents.iter().map(|(target, _)| *target).collect();
     targets.sort_unstable();
     targets.dedup();
     let known = versions(plan_targets(tx, targets).await?);
-    Ok(places.iter().map(|(target, agent)| target_text(*target, *agent, known.get(target))).collect())
+    Ok(target_agents.iter().map(|(target, agent)| target_text(*target, *agent, known.get(target))).collect())
 }
 
 /// Returns the open and approved approvals, by run.
-pub(crate) async fn standing_by_job(
+pub(crate) async fn active_approvals_by_job(
     tx: &mut Tx,
     jobs: Vec<i64>,
 ) -> Result<HashMap<i64, ApprovalRow>, StoreError> {
     if jobs.is_empty() {
         return Ok(HashMap::new());
     }
-    Ok(standing_approvals(tx, jobs).await?.into_iter().map(|one| (one.job, one)).collect())
+    Ok(active_approvals(tx, jobs).await?.into_iter().map(|one| (one.job, one)).collect())
 }
 
 /// Data for approval requests, loaded for many certificates together.

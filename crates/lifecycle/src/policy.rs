@@ -319,7 +319,7 @@ fn violation_text(
     of: &ManagedCertificate,
     renewal: &RenewalRule,
 ) -> Option<String> {
-    let lacks = |there: bool, what: &str| (!there).then(|| format!("the certificate has no {what}"));
+    let lacks = |present: bool, what: &str| (!present).then(|| format!("the certificate has no {what}"));
     match demand {
         PolicyRequirement::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
             .then(|| format!("the issuer {} is not among {}", of.issuer, issuers.join(", "))),
@@ -564,8 +564,8 @@ mod tests {
         let policy: Policy = serde_json::from_str(text).unwrap();
         assert_eq!(policy.rules.len(), 2);
         assert!(policy.check().is_ok());
-        let again: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
-        assert_eq!(again, policy);
+        let decoded: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(decoded, policy);
         assert!(serde_json::from_str::<Policy>(r#"{"rulez":[]}"#).is_err());
         let twice =
             Policy { rules: vec![policy.rules[1].clone(), policy.rules[1].clone()], ..Policy::default() };

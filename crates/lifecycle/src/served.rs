@@ -32,10 +32,10 @@ pub(crate) struct Verified {
 
 impl Verified {
     pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow]) -> Result<Self, StoreError> {
-        let places: Vec<(i64, Uuid)> =
+        let pairs: Vec<(i64, Uuid)> =
             rows.iter().flat_map(|row| targets(row).into_iter().map(|target| (row.id, target))).collect();
         let mut all = Self::default();
-        for one in deployed_versions(tx, &places).await? {
+        for one in deployed_versions(tx, &pairs).await? {
             all.deployed.entry(one.certificate).or_default().push(one);
         }
         for one in observed_versions(tx, rows.iter().map(|row| row.id).collect()).await? {

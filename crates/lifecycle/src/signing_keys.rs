@@ -135,14 +135,15 @@ impl SigningKeys {
         }
     }
 
-    /// Opens new keys, and closes keys that are not in `rows`. With `again`, also retries keys that failed to open.
+    /// Opens new keys, and closes keys that are not in `rows`. With `retry_broken`, also retries keys that failed to open.
     async fn take(
         &mut self,
         rows: HashSet<SigningKeyRow>,
-        again: bool,
+        retry_broken: bool,
     ) -> Result<SigningKeysUpdate, SigningKeysError> {
         let ids: HashSet<KeyId> = rows.iter().map(|row| row.key).collect();
-        let is_missing = |id: &KeyId| !self.open.contains_key(id) && (again || !self.broken.contains(id));
+        let is_missing =
+            |id: &KeyId| !self.open.contains_key(id) && (retry_broken || !self.broken.contains(id));
         let missing: Vec<KeyId> = ids.iter().copied().filter(is_missing).collect();
         let (mut opened, mut broken) = (HashMap::new(), Vec::new());
         for some in missing.chunks(PAGE) {

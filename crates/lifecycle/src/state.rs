@@ -40,7 +40,7 @@ pub enum Input {
     /// Every target has the new version.
     Deployed,
     /// A user or a program requested that the current version is deployed again.
-    RedeployAsked,
+    RedeployRequested,
     /// The run failed and is not retried.
     RunFailed,
     /// The run was cancelled.
@@ -61,7 +61,7 @@ pub enum Effect {
     /// Remove the planned renewal.
     Unschedule,
     /// Open an approval.
-    AskApproval,
+    OpenApproval,
     /// End the open run of the certificate.
     EndRun,
     /// Queue one deployment for each target.
@@ -83,13 +83,13 @@ pub struct IllegalTransition {
 /// # Errors
 /// [`IllegalTransition`] if the transition does not exist; nothing changes then.
 pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), IllegalTransition> {
-    use Effect::{AskApproval, Deploy, EndRun, Schedule, Unschedule};
+    use Effect::{Deploy, EndRun, OpenApproval, Schedule, Unschedule};
     use State::{
         Active, Archived, AwaitingApproval, AwaitingCsr, Deploying, Failed, Issuing, Pending, Revoked,
     };
     let resting = matches!(state, Pending | Active | Failed | Revoked | Deploying);
     let (next, effects) = match (state, input) {
-        (_, Input::ApprovalNeeded) if resting => (AwaitingApproval, vec![AskApproval]),
+        (_, Input::ApprovalNeeded) if resting => (AwaitingApproval, vec![OpenApproval]),
         (AwaitingApproval, Input::Approved(current)) => (state_without_run(current), vec![]),
         (AwaitingApproval, Input::Rejected(current)) => (state_without_run(current), vec![EndRun, Schedule]),
 
@@ -100,7 +100,7 @@ pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), IllegalT
         (Issuing, Input::Issued { has_targets: true }) => (Deploying, vec![Schedule, Deploy]),
         (Issuing, Input::Issued { has_targets: false }) => (Active, vec![Schedule]),
         (Deploying, Input::Deployed) => (Active, vec![]),
-        (Active | Failed, Input::RedeployAsked) => (Deploying, vec![Deploy]),
+        (Active | Failed, Input::RedeployRequested) => (Deploying, vec![Deploy]),
 
         (AwaitingCsr | Issuing | Deploying, Input::RunFailed) => (Failed, vec![EndRun, Schedule]),
         (AwaitingApproval | AwaitingCsr | Issuing | Deploying, Input::Cancelled(current)) => {
@@ -142,7 +142,7 @@ impl fmt::Display for Input {
             Self::Started => "sent to the issuer",
             Self::Issued { .. } => "issued",
             Self::Deployed => "reported as deployed",
-            Self::RedeployAsked => "deployed again",
+            Self::RedeployRequested => "deployed again",
             Self::RunFailed => "failed",
             Self::Cancelled(_) => "cancelled",
             Self::Revoked => "revoked",
@@ -169,7 +169,7 @@ mod tests {
         Input::Issued { has_targets: true },
         Input::Issued { has_targets: false },
         Input::Deployed,
-        Input::RedeployAsked,
+        Input::RedeployRequested,
         Input::RunFailed,
         Input::Cancelled(Current::None),
         Input::Cancelled(Current::Good),
@@ -186,10 +186,10 @@ mod tests {
 pending: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Archived > archived
 awaiting_approval: Approved(None) > pending, Approved(Good) > active, Approved(Revoked) > revoked, Rejected(None) > pending, Rejected(Good) > active, Rejected(Revoked) > revoked, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > awaiting_approval, Archived > archived
 awaiting_csr: Started > issuing, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > awaiting_csr, Archived > archived
-issuing: Issued { deploys: true } > deploying, Issued { deploys: false } > active, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > issuing
+issuing: Issued { has_targets: true } > deploying, Issued { has_targets: false } > active, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > issuing
 deploying: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Deployed > active, RunFailed > failed, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > revoked, Archived > archived
-active: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployAsked > deploying, Revoked > revoked, Archived > archived
-failed: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployAsked > deploying, Revoked > revoked, Archived > archived
+active: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployRequested > deploying, Revoked > revoked, Archived > archived
+failed: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, RedeployRequested > deploying, Revoked > revoked, Archived > archived
 revoked: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Archived > archived
 archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) > revoked
 ";

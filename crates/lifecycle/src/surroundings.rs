@@ -32,7 +32,7 @@ pub trait IssuerSource: Send + Sync {
     fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>>;
 
     /// Returns the maximum concurrent orders at an issuer from this process.
-    fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize>;
+    fn concurrency<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize>;
 }
 
 /// Settings of a profile that affect the lifecycle of a certificate.
@@ -86,7 +86,7 @@ impl IssuerSource for Issuers {
         self.get(name).boxed()
     }
 
-    fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize> {
+    fn concurrency<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize> {
         async move {
             // An unreadable configuration causes an error later, when the issuer is used.
             let configured = self.find_named(name).await.ok().flatten();

@@ -24,7 +24,7 @@ pub(crate) enum Transition {
     Started(Run),
     Issued { has_targets: bool, version: Version },
     Deployed(DeploymentCompletion),
-    RedeployAsked,
+    RedeployRequested,
     RunFailed(Failure),
     Cancelled(Current, Run),
     Revoked(Revocation),
@@ -90,7 +90,7 @@ impl Transition {
             Self::Started(_) => Input::Started,
             Self::Issued { has_targets, .. } => Input::Issued { has_targets: *has_targets },
             Self::Deployed(_) => Input::Deployed,
-            Self::RedeployAsked => Input::RedeployAsked,
+            Self::RedeployRequested => Input::RedeployRequested,
             Self::RunFailed(_) => Input::RunFailed,
             Self::Cancelled(current, _) => Input::Cancelled(*current),
             Self::Revoked(_) => Input::Revoked,
@@ -113,7 +113,7 @@ impl Transition {
             Self::Deployed(delivery) => json!(delivery),
             Self::RunFailed(failure) => json!(failure),
             Self::Revoked(revocation) => json!(revocation),
-            Self::RedeployAsked | Self::Archived | Self::Restored(_) => json!({}),
+            Self::RedeployRequested | Self::Archived | Self::Restored(_) => json!({}),
         }
     }
 
@@ -150,7 +150,7 @@ impl Transition {
             }
             Self::Archived => Event::CertificateArchived(certificate),
             Self::Restored(_) => Event::CertificateRestored(certificate),
-            Self::Approved(..) | Self::Started(_) | Self::RedeployAsked => return None,
+            Self::Approved(..) | Self::Started(_) | Self::RedeployRequested => return None,
         })
     }
 }

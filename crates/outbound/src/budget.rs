@@ -336,11 +336,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lowered_limit_applies_as_permits_are_released() {
         let limit = AdaptiveLimit::new(8);
-        let mut held: Vec<_> = (0..8).filter_map(|_| limit.try_acquire()).collect();
+        let mut permits: Vec<_> = (0..8).filter_map(|_| limit.try_acquire()).collect();
         limit.push_back();
-        held.truncate(4);
+        permits.truncate(4);
         assert!(limit.try_acquire().is_none(), "four in flight, four allowed");
-        held.truncate(3);
+        permits.truncate(3);
         assert!(limit.try_acquire().is_some());
     }
 
@@ -386,16 +386,16 @@ mod tests {
                 .enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let limit = AdaptiveLimit::new(16);
-                let mut held = Vec::new();
+                let mut permits = Vec::new();
                 for step in steps {
                     match step {
-                        0 => held.extend(limit.try_acquire()),
-                        1 => drop(held.pop()),
+                        0 => permits.extend(limit.try_acquire()),
+                        1 => drop(permits.pop()),
                         2 => limit.record_success(),
                         _ => { pass(1).await; limit.push_back(); }
                     }
                 }
-                held.clear();
+                permits.clear();
                 let free = std::iter::from_fn(|| limit.try_acquire()).map(std::mem::forget).count();
                 prop_assert_eq!(free, limit.limit());
                 Ok(())

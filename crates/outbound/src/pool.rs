@@ -97,7 +97,7 @@ pub struct Pool(Shared<PoolState>);
 
 struct PoolState {
     name: Arc<str>,
-    places: AdaptiveLimit,
+    permits: AdaptiveLimit,
     whole: AdaptiveLimit,
     call_limit: Duration,
     /// Start of the pacers' clock, which counts microseconds.
@@ -119,7 +119,7 @@ pub struct PoolGauges {
     /// Name that was given to [`Pool::new`].
     pub name: Arc<str>,
     /// Metrics of the pool's permits.
-    pub places: Gauges,
+    pub permits: Gauges,
     /// Calls made, retries included.
     pub calls: u64,
     /// Failed calls, without throttled ones.
@@ -134,7 +134,7 @@ impl Pool {
     pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: AdaptiveLimit) -> Self {
         Self(Shared::new(PoolState {
             name: name.into(),
-            places: AdaptiveLimit::new(options.concurrency),
+            permits: AdaptiveLimit::new(options.concurrency),
             whole,
             call_limit: options.call_limit,
             began: Instant::now(),
@@ -174,14 +174,14 @@ impl Pool {
         let operation_queue = self.operation_queue(operation, pace);
         let mut waits = RETRY_POLICY.waits(random);
         loop {
-            let waiting = deadline.bound(self.places(&operation_queue)).await;
-            let Ok((places, send_permit)) = waiting else {
+            let waiting = deadline.bound(self.permits(&operation_queue)).await;
+            let Ok((permits, send_permit)) = waiting else {
                 let throttled = operation_queue.pacer.lock().pacer_counts(self.now_us()).throttled;
                 return Err(CallError::NotSent { operation, pool: self.0.name.clone(), throttled });
             };
             self.0.calls.fetch_add(1, Relaxed);
             let answer = deadline.child(self.0.call_limit).bound(attempt()).await;
-            drop(places);
+            drop(permits);
             let failure = match answer {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(error)) => Some(error),
@@ -204,11 +204,11 @@ impl Pool {
     }
 
     /// Waits for a permit of the pool, for the rate limit of the operation, and for a permit of the total budget.
-    async fn places(
+    async fn permits(
         &self,
         operation_queue: &OperationQueue,
     ) -> ((crate::budget::Permit, crate::budget::Permit), SendPermit) {
-        let pool_permit = self.0.places.acquire().await;
+        let pool_permit = self.0.permits.acquire().await;
         let _first_in_line = operation_queue.queue.lock().await;
         loop {
             let wait = operation_queue.pacer.lock().wait(self.now_us());
@@ -258,7 +258,7 @@ impl Pool {
         operations.sort_unstable_by_key(|(name, _)| *name);
         PoolGauges {
             name: self.0.name.clone(),
-            places: self.0.places.gauges(),
+            permits: self.0.permits.gauges(),
             calls: self.0.calls.load(Relaxed),
             failed: self.0.failed.load(Relaxed),
             operations,
@@ -374,7 +374,7 @@ mod tests {
         let hangs = || std::future::pending::<Result<(), Judgement>>();
         let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(600)), hangs).await;
         assert!(matches!(ended, Err(CallError::Silent { .. })), "{ended:?}");
-        assert_eq!(pool.gauges().places.in_flight, 0);
+        assert_eq!(pool.gauges().permits.in_flight, 0);
         pool.call("get", FAST, Deadline::within(Duration::from_secs(1)), ok).await.unwrap();
     }
 }

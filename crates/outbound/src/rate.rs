@@ -27,7 +27,7 @@ const LEARNED_HOLDS_US: i64 = 10 * MINUTE_US;
 /// Lowest learned rate per minute: some progress is needed to detect improvements.
 const LEARNED_MIN_PER_MINUTE: f64 = 6.0;
 /// Maximum remembered request times, 8 bytes each; more than the highest quota allows in a minute.
-const SENT_KEPT_MAX: usize = 8_192;
+const SENT_RETAINED_MAX: usize = 8_192;
 
 /// A rate limit: requests per time, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -217,7 +217,7 @@ impl Pacer {
         if let Some(learned) = self.learned_rate {
             let _ = self.learned.take(now_us, learned.rate(now_us));
         }
-        if self.sent.len() >= SENT_KEPT_MAX {
+        if self.sent.len() >= SENT_RETAINED_MAX {
             self.sent.pop_front();
         }
         self.sent.push_back(now_us);
@@ -415,11 +415,11 @@ mod tests {
 
     #[test]
     fn retry_after_is_obeyed_up_to_15_minutes() {
-        for (asked, quiet) in [(2, 2), (60, 60), (86_400, 900)] {
+        for (retry_after, quiet) in [(2, 2), (60, 60), (86_400, 900)] {
             let mut pacer = Pacer::default();
             let send_permit = pacer.try_acquire(0).unwrap();
-            pacer.throttled(0, send_permit, Some(Duration::from_secs(asked)));
-            assert_eq!(pacer.try_acquire(0), Err(quiet * SECOND_US), "asked for {asked} s");
+            pacer.throttled(0, send_permit, Some(Duration::from_secs(retry_after)));
+            assert_eq!(pacer.try_acquire(0), Err(quiet * SECOND_US), "asked for {retry_after} s");
         }
     }
 

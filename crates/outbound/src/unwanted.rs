@@ -14,8 +14,8 @@ pub async fn drain_body(mut left: impl BodyExt + Unpin, limit: Duration) {
     let reading = async {
         let mut room = BYTES_MAX;
         while let Some(Ok(frame)) = left.frame().await {
-            let octets = frame.data_ref().map_or(0, Buf::remaining);
-            match room.checked_sub(octets) {
+            let length = frame.data_ref().map_or(0, Buf::remaining);
+            match room.checked_sub(length) {
                 Some(less) => room = less,
                 None => return,
             }

@@ -115,14 +115,14 @@ impl Files {
     pub(crate) fn refresh(&mut self, before: &[Named]) -> Result<Vec<Named>, String> {
         let mut all: Vec<Named> = Vec::new();
         for folder in &mut self.folders {
-            let look = folder.refresh().map_err(|error| error.to_string())?;
+            let contents = folder.refresh().map_err(|error| error.to_string())?;
             let mut inherited = HashSet::new();
-            if !look.broken.is_empty() {
-                let own: HashSet<&str> = look.held.iter().map(|(file, _)| stem(file)).collect();
+            if !contents.broken.is_empty() {
+                let own: HashSet<&str> = contents.loaded.iter().map(|(file, _)| stem(file)).collect();
                 inherited.extend(before.iter().map(|(name, _)| name.as_str()));
                 inherited.retain(|name| !own.contains(name));
             }
-            for (path, why) in look.broken {
+            for (path, why) in contents.broken {
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = stem(&file);
                 if !(why.is_denied() && inherited.contains(name)) {
@@ -132,10 +132,10 @@ impl Files {
                     self.unreadable.insert(name.to_owned());
                 }
             }
-            all.extend(look.held.into_iter().map(|(file, known)| (stem(&file).to_owned(), known)));
+            all.extend(contents.loaded.into_iter().map(|(file, known)| (stem(&file).to_owned(), known)));
         }
-        let held: HashSet<&String> = all.iter().map(|(name, _)| name).collect();
-        self.unreadable.retain(|name| !held.contains(name));
+        let loaded: HashSet<&String> = all.iter().map(|(name, _)| name).collect();
+        self.unreadable.retain(|name| !loaded.contains(name));
         all.extend(before.iter().filter(|(name, _)| self.unreadable.contains(name)).cloned());
         if all.len() > CERTIFICATES_MAX {
             return Err(format!(

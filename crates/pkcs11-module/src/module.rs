@@ -23,7 +23,7 @@ pub(crate) enum BufferSize {
     /// The program only requests the length of the output.
     LengthQuery,
     /// Size of the buffer in bytes.
-    Octets(usize),
+    Bytes(usize),
 }
 
 /// The output of a function (PKCS#11 section 5.2): only the length, the length and an error when the buffer is too small, or all
@@ -32,7 +32,7 @@ pub(crate) enum BufferSize {
 pub(crate) enum Output {
     Length(usize),
     TooSmall(usize),
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
 }
 
 /// The module of a process that called C_Initialize.
@@ -267,7 +267,7 @@ impl Module {
         let (scheme, input) = mechanism.scheme(input)?;
         let signature = self.service()?.sign(key, scheme, input)?;
         let encoded = mechanism::encoded(key.kind, signature).ok_or(CKR_DEVICE_ERROR)?;
-        Ok(Output::Octets(encoded))
+        Ok(Output::Bytes(encoded))
     }
 
     /// Returns the client of the key service, and starts it for the first signature.
@@ -292,11 +292,11 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<
     if signing.is_in_parts && !in_parts {
         return Err(CKR_OPERATION_ACTIVE);
     }
-    let octets = mechanism::signature_len(signing.key.kind);
+    let length = mechanism::signature_len(signing.key.kind);
     match room {
-        BufferSize::LengthQuery => return Ok(Err(Output::Length(octets))),
-        BufferSize::Octets(given) if given < octets => return Ok(Err(Output::TooSmall(octets))),
-        BufferSize::Octets(_) => {}
+        BufferSize::LengthQuery => return Ok(Err(Output::Length(length))),
+        BufferSize::Bytes(given) if given < length => return Ok(Err(Output::TooSmall(length))),
+        BufferSize::Bytes(_) => {}
     }
     session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)
 }

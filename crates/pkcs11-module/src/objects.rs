@@ -12,7 +12,7 @@ use crate::certificates::{CertificateKey, Named};
 /// Value of a PKCS#11 attribute.
 #[derive(Debug)]
 enum Value {
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     /// The attribute exists, but its value is never revealed.
     Secret,
 }
@@ -39,7 +39,7 @@ impl Object {
 
     pub(crate) fn attribute(&self, kind: CK_ATTRIBUTE_TYPE) -> Result<&[u8], AttributeError> {
         match self.attributes.get(&kind) {
-            Some(Value::Octets(octets)) => Ok(octets),
+            Some(Value::Bytes(octets)) => Ok(octets),
             Some(Value::Secret) => Err(AttributeError::Secret),
             None => Err(AttributeError::Unknown),
         }
@@ -52,11 +52,11 @@ impl Object {
 
     /// Returns the size of the readable attributes in bytes.
     pub(crate) fn size(&self) -> usize {
-        let told = self.attributes.values().map(|value| match value {
-            Value::Octets(octets) => octets.len(),
+        let sizes = self.attributes.values().map(|value| match value {
+            Value::Bytes(octets) => octets.len(),
             Value::Secret => 0,
         });
-        told.sum()
+        sizes.sum()
     }
 }
 
@@ -141,7 +141,7 @@ struct Attributes(HashMap<CK_ATTRIBUTE_TYPE, Value>);
 
 impl Attributes {
     fn octets(&mut self, kind: CK_ATTRIBUTE_TYPE, octets: &[u8]) {
-        self.0.insert(kind, Value::Octets(octets.to_vec()));
+        self.0.insert(kind, Value::Bytes(octets.to_vec()));
     }
 
     fn number(&mut self, kind: CK_ATTRIBUTE_TYPE, number: CK_ULONG) {
@@ -239,7 +239,7 @@ fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = Reader::new(key).sequence().ok()?;
     let mut next = || {
         let content = parts.expect(tag::INTEGER).ok()?.content;
-        Some(&content[content.iter().take_while(|octet| **octet == 0).count()..])
+        Some(&content[content.iter().take_while(|byte| **byte == 0).count()..])
     };
     Some((next()?, next()?))
 }

@@ -7,7 +7,7 @@ use proxy::requests::{Scrubber, TooMuch};
 
 const VALUE: &[u8] = b"ghp_16C7e42F292c6912E7710c838347Ae178B4a";
 /// Bytes per read: one TLS record.
-const PIECE: usize = 16 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 const ROUNDS: u64 = 200;
 
 fn main() -> Result<(), TooMuch> {
@@ -23,8 +23,8 @@ fn main() -> Result<(), TooMuch> {
         let (text, mut scrubber) = (Bytes::from(text), Scrubber::of(VALUE));
         let began = processor_time();
         for _ in 0..ROUNDS {
-            for piece in text.chunks(PIECE) {
-                black_box(scrubber.pass(text.slice_ref(piece))?);
+            for chunk in text.chunks(CHUNK_BYTES) {
+                black_box(scrubber.pass(text.slice_ref(chunk))?);
             }
         }
         let took = processor_time().saturating_sub(began);

@@ -69,10 +69,10 @@ async fn row(
     let name_limit = NewNameLimit::new(1_000_000, 1_000_000);
     let store = CertificateStore::with_second_level(1 << 30, name_limit, level);
     let began = Instant::now();
-    let asked = futures_util::stream::iter(0..names)
+    let fetches = futures_util::stream::iter(0..names)
         .map(|number| fetch(&store, minter, format!("{prefix}{number}.example")))
         .buffer_unordered(at_once);
-    let mut took: Vec<Duration> = asked.collect().await;
+    let mut took: Vec<Duration> = fetches.collect().await;
     let whole = began.elapsed();
     took.sort();
     let micros = |part: usize| took[(names * part / 100).min(names - 1)].as_micros();
@@ -112,10 +112,10 @@ async fn memory(minter: &Minter, names: usize, bytes: u64) {
     let store = CertificateStore::new(bytes, NewNameLimit::new(1_000_000_000, 1_000_000_000));
     let before = resident();
     let began = Instant::now();
-    let asked = futures_util::stream::iter(0..names)
+    let fetches = futures_util::stream::iter(0..names)
         .map(|number| fetch(&store, minter, format!("host-{number}.memory.example")))
         .buffer_unordered(AT_ONCE);
-    asked.for_each(|_| std::future::ready(())).await;
+    fetches.for_each(|_| std::future::ready(())).await;
     let (took, grown) = (began.elapsed().as_secs_f64(), resident() - before);
     println!(
         "{names:>9} names, {:>5} MiB allowed: {:>6.1} MiB more, {:>8.2} KiB a name, {:>7.0}/s",

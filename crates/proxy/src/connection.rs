@@ -209,9 +209,10 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let asked = tokio::time::timeout(self.options.head_timeout, self.socks(&mut stream, &client)).await;
-        let (target, client) = match asked {
-            Ok(Ok(asked)) => asked,
+        let requested =
+            tokio::time::timeout(self.options.head_timeout, self.socks(&mut stream, &client)).await;
+        let (target, client) = match requested {
+            Ok(Ok(requested)) => requested,
             Ok(Err(error)) => {
                 tracing::info!(%client, %error, "a SOCKS5 request failed");
                 return End::NoRequest;

@@ -132,7 +132,7 @@ impl Proxy {
                             judgement: judgement.as_ref(),
                             audited,
                         };
-                        self.ask(request, destination, exchange_context).await
+                        self.forward_request(request, destination, exchange_context).await
                     }
                     Err(error) => page::problem(StatusCode::BAD_REQUEST, "http_request_error", error),
                 }
@@ -230,7 +230,7 @@ impl Proxy {
         rejected_page(&context.origin.target)
     }
 
-    async fn ask(
+    async fn forward_request(
         self: &Arc<Self>,
         mut request: Request<ClientBody>,
         mut destination: Destination,

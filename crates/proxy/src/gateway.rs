@@ -416,8 +416,8 @@ impl Subject<'_> {
     /// Returns the names of the credentials that the request would get.
     fn credentials(&self, rules: &RuleSet) -> Vec<String> {
         let grantee = self.grantee(&rules.policy);
-        let place = (self.host, self.port, self.scheme == Some("https"));
-        let found = rules.requests.credentials(place, self.method, self.path, &grantee);
+        let server = (self.host, self.port, self.scheme == Some("https"));
+        let found = rules.requests.credentials(server, self.method, self.path, &grantee);
         found.into_iter().map(|(_, name)| name).collect()
     }
 
@@ -433,7 +433,7 @@ impl Subject<'_> {
 
     fn denied(&self, decision: &Decision) -> Box<Refused> {
         let mut refused = self.refused(StatusCode::FORBIDDEN, decision.reason.name(), decision.rule.clone());
-        let asked = match self.method {
+        let operation = match self.method {
             "CONNECT" => format!("a connection to {}:{}", self.host, self.port),
             SESSION_METHOD => {
                 let database = shown(self.path.trim_start_matches('/'));
@@ -442,8 +442,12 @@ impl Subject<'_> {
             method => format!("{method} {} on {}:{}", shown(self.path), self.host, self.port),
         };
         let by = decision.rule.as_ref().map_or("the default".to_owned(), |rule| format!("rule {rule}"));
-        refused.page.detail =
-            format!("{} of the policy denies {} {asked}: {}", by, self.client_description(), decision.reason);
+        refused.page.detail = format!(
+            "{} of the policy denies {} {operation}: {}",
+            by,
+            self.client_description(),
+            decision.reason
+        );
         refused.page.advice = match decision.reason {
             Reason::Path(_) => "Send the path in its normal form.",
             Reason::Expired => "Ask the operator of this proxy for a new identity.",
@@ -481,16 +485,16 @@ impl Subject<'_> {
         let rule = decision.rule.as_deref().unwrap_or_default();
         let identity = self.identity.map(|identity| &*identity.name);
         let actor = actor_of(identity, client);
-        let place = match host {
+        let server = match host {
             HostOrIp::Ip(IpAddr::V6(address)) => format!("[{address}]"),
             host => host.to_string(),
         };
         let url = |path: &str| match (self.scheme, port) {
             (Some(scheme @ "https"), 443) | (Some(scheme @ "http"), 80) => {
-                format!("{scheme}://{place}{path}")
+                format!("{scheme}://{server}{path}")
             }
-            (Some(scheme), _) => format!("{scheme}://{place}:{port}{path}"),
-            (None, _) => format!("{place}:{port}"),
+            (Some(scheme), _) => format!("{scheme}://{server}:{port}{path}"),
+            (None, _) => format!("{server}:{port}"),
         };
         let key = HoldKey::new((&actor, client.user.as_deref()), rule, method, &url(path));
         let path = cut(path, PATH_BYTES_MAX);

@@ -24,7 +24,7 @@ pub(super) enum HoldEnd {
     /// The deadline passed without a decision.
     Deadline,
     /// The client closed its connection.
-    ClientGone,
+    ClientDisconnected,
     /// The proxy is shutting down.
     Stopping,
     /// The limit of held requests is reached.
@@ -42,7 +42,7 @@ impl HoldEnd {
             Self::Answered(Answer::Approved { .. }) => "approved",
             Self::Answered(Answer::Rejected { .. }) => "rejected",
             Self::Deadline => "deadline",
-            Self::ClientGone => "client-gone",
+            Self::ClientDisconnected => "client-gone",
             Self::Stopping => "stopped",
             Self::TooMany(_) => "limit",
             Self::Unavailable => "unavailable",
@@ -55,7 +55,7 @@ impl HoldEnd {
         match self {
             Self::Answered(_) => "hold-rejected",
             Self::Deadline => "hold-deadline",
-            Self::ClientGone => CLIENT_GONE,
+            Self::ClientDisconnected => CLIENT_GONE,
             Self::Stopping => "hold-stopped",
             Self::TooMany(_) => "hold-limit",
             Self::Unavailable => "hold-unavailable",
@@ -77,52 +77,52 @@ impl Refused {
     pub(super) fn after(&mut self, end: &HoldEnd, hold_for: Duration) {
         let (page, seconds) = (&mut self.page, hold_for.as_secs());
         let rule = page.rule.as_deref().unwrap_or_default().to_owned();
-        let whose = match &page.identity {
+        let owner = match &page.identity {
             Some(identity) => format!("identity {identity}"),
             None => "a client without an identity".into(),
         };
         let PolicyRefusal { method, path, host, .. } = &*page;
-        let held = format!("rule {rule} of the policy held {method} {path} on {host} of {whose}");
+        let summary = format!("rule {rule} of the policy held {method} {path} on {host} of {owner}");
         let (status, title, detail, advice) = match end {
             HoldEnd::Answered(Answer::Rejected { reason: Some(reason), .. }) => (
                 StatusCode::FORBIDDEN,
                 REJECTED,
-                format!("{held}, and a person rejected it: {reason}"),
+                format!("{summary}, and a person rejected it: {reason}"),
                 NOT_AGAIN,
             ),
             HoldEnd::Answered(_) => {
-                (StatusCode::FORBIDDEN, REJECTED, format!("{held}, and a person rejected it"), NOT_AGAIN)
+                (StatusCode::FORBIDDEN, REJECTED, format!("{summary}, and a person rejected it"), NOT_AGAIN)
             }
             HoldEnd::Deadline => (
                 StatusCode::FORBIDDEN,
                 "The request was held, and was not approved in time",
-                format!("{held} for {seconds} s, and it was not approved in time"),
+                format!("{summary} for {seconds} s, and it was not approved in time"),
                 "Nothing was sent. Ask the operator of this proxy to approve the request (`bulla proxy held`, `bulla proxy \
                  approve`), and send it again.",
             ),
-            HoldEnd::ClientGone => (
+            HoldEnd::ClientDisconnected => (
                 StatusCode::FORBIDDEN,
                 "The request was held, and its client closed the connection",
-                format!("{held}, and its client closed the connection"),
+                format!("{summary}, and its client closed the connection"),
                 "Nothing was sent.",
             ),
             HoldEnd::Stopping => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The proxy stops, and the request was still held",
-                format!("{held}, and the proxy stops"),
+                format!("{summary}, and the proxy stops"),
                 "Nothing was sent. Send the request again when the proxy runs.",
             ),
             HoldEnd::TooMany(limit) => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many requests are held",
-                format!("rule {rule} of the policy holds {method} {path} on {host} of {whose}, but {limit}"),
+                format!("rule {rule} of the policy holds {method} {path} on {host} of {owner}, but {limit}"),
                 "Nothing was sent. Retry when some of the held requests are decided.",
             ),
             HoldEnd::Unavailable => (
                 StatusCode::FORBIDDEN,
                 "The request needs an approval",
                 format!(
-                    "rule {rule} of the policy holds {method} {path} on {host} of {whose}, but this proxy has no way to \
+                    "rule {rule} of the policy holds {method} {path} on {host} of {owner}, but this proxy has no way to \
                      approve requests"
                 ),
                 "Nothing was sent. Approvals need `bulla proxy` with proxy.control_socket; `bulla run` uses it with --proxy.",
@@ -130,7 +130,7 @@ impl Refused {
             HoldEnd::NotAudited => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The audit log cannot be written",
-                format!("{held}, but the audit log of the proxy cannot be written"),
+                format!("{summary}, but the audit log of the proxy cannot be written"),
                 "Nothing was sent. Ask the operator of this proxy to check its audit log, and send the request again.",
             ),
         };

@@ -124,7 +124,7 @@ impl Proxy {
         tokio::select! {
             answer = hold.answered() => answer.map_or(HoldEnd::Stopping, HoldEnd::Answered),
             () = tokio::time::sleep(hold_for) => HoldEnd::Deadline,
-            () = client.hung_up() => HoldEnd::ClientGone,
+            () = client.hung_up() => HoldEnd::ClientDisconnected,
             () = stopping.cancelled() => HoldEnd::Stopping,
         }
     }
@@ -139,7 +139,7 @@ struct Abandoned<'a> {
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         let Some(event) = self.event.take() else { return };
-        self.proxy.metrics.hold_ended(HoldEnd::ClientGone.name());
+        self.proxy.metrics.hold_ended(HoldEnd::ClientDisconnected.name());
         if let Some(log) = self.proxy.requests.audit_log() {
             log.note(event);
         }

@@ -132,7 +132,7 @@ struct MetricFamilies {
     tunnels: Counter,
     held: Gauge,
     holds: Family<OutcomeLabel, Counter>,
-    octets: Family<DirectionLabel, Counter>,
+    tunnel_bytes: Family<DirectionLabel, Counter>,
     rules: RequestMetrics,
     store: Arc<OnceLock<CertificateStore>>,
     minting: MintingMetrics,
@@ -157,7 +157,7 @@ impl Default for MetricFamilies {
             tunnels: Counter::default(),
             held: Gauge::default(),
             holds: Family::default(),
-            octets: Family::default(),
+            tunnel_bytes: Family::default(),
             rules: RequestMetrics::default(),
             store: Arc::default(),
             minting: MintingMetrics::default(),
@@ -225,7 +225,11 @@ impl ProxyMetrics {
         );
         registry.register("held", "Requests that wait for an approval", inner.held.clone());
         registry.register("holds", "Held requests that were decided, by outcome", inner.holds.clone());
-        registry.register("tunnel_octets", "Bytes of tunnels and upgraded connections", inner.octets.clone());
+        registry.register(
+            "tunnel_octets",
+            "Bytes of tunnels and upgraded connections",
+            inner.tunnel_bytes.clone(),
+        );
     }
 
     /// Returns the metrics of rules on requests.
@@ -303,7 +307,7 @@ impl ProxyMetrics {
     /// Returns the counters of pooled and new upstream connections.
     pub(super) fn reuse(&self) -> Reuse {
         let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
-        Reuse { kept: of("kept"), made: of("new") }
+        Reuse { pooled: of("kept"), made: of("new") }
     }
 
     pub(super) fn tunnel(&self) -> ByteCounters {
@@ -312,7 +316,7 @@ impl ProxyMetrics {
     }
 
     pub(super) fn upgraded(&self) -> ByteCounters {
-        let of = |direction| self.0.octets.get_or_create(&DirectionLabel { direction }).clone();
+        let of = |direction| self.0.tunnel_bytes.get_or_create(&DirectionLabel { direction }).clone();
         ByteCounters { up: of("up"), down: of("down") }
     }
 }
@@ -362,12 +366,12 @@ impl Collector for StoreFigures {
             let counter = ConstCounter::new(count);
             counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
         }
-        let away = ConstGauge::new(i64::from(second.away));
-        away.encode(encoder.encode_descriptor(
+        let unavailable = ConstGauge::new(i64::from(second.unavailable));
+        unavailable.encode(encoder.encode_descriptor(
             "bulla_intercept_store_away",
             "1 if the certificate store is unavailable",
             None,
-            away.metric_type(),
+            unavailable.metric_type(),
         )?)?;
         held.encode(encoder.encode_descriptor(
             "bulla_intercept_leaves",

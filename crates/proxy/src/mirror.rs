@@ -86,8 +86,8 @@ impl MirrorCache {
         let weigh = |origin: &Arc<Origin>, seen: &Result<MirroredServer, MirrorError>| {
             let names = [Some(&origin.target.name), origin.server.as_ref()];
             let names = names.into_iter().flatten().map(|name| name.dns().map_or(0, str::len)).sum::<usize>();
-            let octets = ENTRY_BYTES + names + seen.as_ref().map_or(0, |seen| seen.template.octets());
-            u32::try_from(octets).unwrap_or(u32::MAX)
+            let byte_size = ENTRY_BYTES + names + seen.as_ref().map_or(0, |seen| seen.template.byte_size());
+            u32::try_from(byte_size).unwrap_or(u32::MAX)
         };
         Self {
             seen: Cache::with_weight_max(BYTES_MAX, weigh),
@@ -119,24 +119,24 @@ impl MirrorCache {
             return None;
         }
         let (upstreams, metrics) = (self.upstreams.clone(), self.metrics.clone());
-        let (asked, name, name_limit) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.name_limit));
+        let (probed, name, name_limit) = (Arc::clone(&origin), name.clone(), Arc::clone(&self.name_limit));
         let charged = RateLimitKey::from(client);
-        let look = move || async move {
-            let looked = match name_limit.admit(&charged, &name) {
-                Ok(()) => look(&upstreams, &asked, &name).await,
+        let probe = move || async move {
+            let result = match name_limit.admit(&charged, &name) {
+                Ok(()) => probe(&upstreams, &probed, &name).await,
                 Err(refused) => Err(refused.into()),
             };
-            metrics.count_mirror_probe(looked.as_ref().map_or_else(MirrorError::outcome, |_| "mirrored"));
-            looked.map_err(|error| {
-                tracing::info!(target = %asked.target, %name, %error, "cannot mirror the server's certificate");
+            metrics.count_mirror_probe(result.as_ref().map_or_else(MirrorError::outcome, |_| "mirrored"));
+            result.map_err(|error| {
+                tracing::info!(target = %probed.target, %name, %error, "cannot mirror the server's certificate");
                 Failed { lifetime: error.lifetime(), error }
             })
         };
-        self.seen.fetch(&origin, look).await.ok()
+        self.seen.fetch(&origin, probe).await.ok()
     }
 }
 
-async fn look(
+async fn probe(
     upstreams: &Upstreams,
     origin: &Origin,
     name: &HostOrIp,

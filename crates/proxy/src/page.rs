@@ -35,14 +35,14 @@ pub(super) fn pac(reached: ProxyEndpoint, uri: &Uri, headers: &HeaderMap) -> Str
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']'))
     };
     // The proxy's own host name resolves only through the proxy, so it is not used.
-    let leads_here = |host: &&str| {
+    let resolves_to_proxy = |host: &&str| {
         let name = host.rsplit_once(':').map_or(*host, |(name, _)| name);
         !name.eq_ignore_ascii_case(OWN_NAME) && !name.is_empty()
     };
     let own = SocketAddr::new(reached.at.ip().to_canonical(), reached.at.port()).to_string();
-    let place = named.filter(is_plain).filter(leads_here).unwrap_or(&own);
-    let way = if reached.by_tls { "HTTPS" } else { "PROXY" };
-    format!("function FindProxyForURL(url, host) {{\n  return \"{way} {place}\";\n}}\n")
+    let address = named.filter(is_plain).filter(resolves_to_proxy).unwrap_or(&own);
+    let proxy_type = if reached.by_tls { "HTTPS" } else { "PROXY" };
+    format!("function FindProxyForURL(url, host) {{\n  return \"{proxy_type} {address}\";\n}}\n")
 }
 
 /// Returns a page that explains how to trust the CA.
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn pac_file_names_the_proxy_address_of_the_client() {
         let reached = |by_tls| ProxyEndpoint { at: "[::ffff:10.0.0.7]:3128".parse().unwrap(), by_tls };
-        let said = |by_tls: bool, uri: &str, host: Option<&'static str>| {
+        let directive = |by_tls: bool, uri: &str, host: Option<&'static str>| {
             let mut headers = HeaderMap::new();
             headers.extend(host.map(|host| (HOST, HeaderValue::from_static(host))));
             let pac = pac(reached(by_tls), &uri.parse().unwrap(), &headers);
@@ -79,7 +79,7 @@ mod tests {
             (false, "/proxy.pac", None, "PROXY 10.0.0.7:3128"),
             (false, "/proxy.pac", Some("x\"; alert(1)"), "PROXY 10.0.0.7:3128"),
         ] {
-            assert_eq!(said(by_tls, uri, host), wanted, "{uri} {host:?}");
+            assert_eq!(directive(by_tls, uri, host), wanted, "{uri} {host:?}");
         }
     }
 }

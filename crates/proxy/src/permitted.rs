@@ -39,7 +39,7 @@ impl Proxy {
         client: &Client,
     ) -> Result<(), NotPermitted> {
         let requester = LeafRequester { address: client.ip(), user: client.user.as_deref(), consumer: None };
-        let permitted = self.permission.ask(requester, name).await;
+        let permitted = self.permission.check(requester, name).await;
         if let Err(refused) = &permitted {
             self.requests.log_not_permitted(client, target, name, (status(refused), refused.name()));
             tracing::info!(%client, %target, %name, %refused, "a client was not intercepted: no permission");

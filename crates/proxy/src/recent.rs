@@ -87,11 +87,11 @@ pub struct RecentRequests(Arc<Shared>);
 struct Shared {
     next: AtomicU64,
     /// Ordered by the start of their responses.
-    requests: Mutex<VecDeque<KeptRequest>>,
+    requests: Mutex<VecDeque<StoredRequest>>,
 }
 
 #[derive(Clone, Debug)]
-struct KeptRequest {
+struct StoredRequest {
     request: RecentRequest,
     /// `None` for a tunnel, and for a connection without a request.
     original: Option<Original>,
@@ -102,30 +102,31 @@ impl RecentRequests {
     #[must_use]
     pub fn list(&self, filter: &RecentFilter, limit: usize) -> Vec<RecentRequest> {
         let requests = self.0.requests.lock();
-        let all = requests.iter().rev().map(|kept| &kept.request);
+        let all = requests.iter().rev().map(|stored| &stored.request);
         all.filter(|one| filter.matches(one)).take(limit).cloned().collect()
     }
 
     /// Returns the request with this number, if it is still kept.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<RecentRequest> {
-        self.find(|kept| kept.request.id == id).map(|kept| kept.request)
+        self.find(|stored| stored.request.id == id).map(|stored| stored.request)
     }
 
     /// Returns the request with this number, and the data that a replay of this request needs. These data are `None` for a tunnel,
     /// and for a connection without a request.
     pub(crate) fn original(&self, id: u64) -> Option<(RecentRequest, Option<Original>)> {
-        self.find(|kept| kept.request.id == id).map(|kept| (kept.request, kept.original))
+        self.find(|stored| stored.request.id == id).map(|stored| (stored.request, stored.original))
     }
 
     /// Returns the request that `replay` sent; `None` if its response has not begun.
     pub(crate) fn replayed(&self, replay: &Replay) -> Option<RecentRequest> {
         let is_it = |by: &Arc<str>| Arc::ptr_eq(by, &replay.by);
-        self.find(|kept| kept.request.replayed_by.as_ref().is_some_and(is_it)).map(|kept| kept.request)
+        self.find(|stored| stored.request.replayed_by.as_ref().is_some_and(is_it))
+            .map(|stored| stored.request)
     }
 
-    fn find(&self, is_wanted: impl Fn(&KeptRequest) -> bool) -> Option<KeptRequest> {
-        self.0.requests.lock().iter().rev().find(|kept| is_wanted(kept)).cloned()
+    fn find(&self, is_wanted: impl Fn(&StoredRequest) -> bool) -> Option<StoredRequest> {
+        self.0.requests.lock().iter().rev().find(|stored| is_wanted(stored)).cloned()
     }
 }
 
@@ -136,14 +137,14 @@ impl Observer for RecentRequests {
 
     fn observed(&self, id: u64, line: &Line, is_ended: bool) {
         let (request, original) = (RecentRequest::of(id, line, is_ended), line.original.clone());
-        let kept = KeptRequest { request, original };
+        let stored = StoredRequest { request, original };
         let mut requests = self.0.requests.lock();
         if let Some(known) = requests.iter_mut().rev().find(|one| one.request.id == id) {
-            *known = kept;
+            *known = stored;
             return;
         }
         let oldest = if requests.len() >= RECENT_MAX { requests.pop_front() } else { None };
-        requests.push_back(kept);
+        requests.push_back(stored);
         drop(requests);
         // Freed outside of the lock.
         drop(oldest);
@@ -220,9 +221,9 @@ impl RecentRequest {
         let none = json!([]);
         let url = self.url();
         let request =
-            RequestPart { method: &self.method, url: &url, version: "", octets: self.bytes_from_client };
+            RequestPart { method: &self.method, url: &url, version: "", bytes: self.bytes_from_client };
         let status = self.status.and_then(|status| StatusCode::from_u16(status).ok());
-        let response = ResponsePart { status, version: "", octets: self.bytes_to_client };
+        let response = ResponsePart { status, version: "", bytes: self.bytes_to_client };
         let content = json!({ "size": self.bytes_to_client, "mimeType": "" });
         let (request, response) = (request.json(&none, &none), response.json(&none, &content, ""));
         let mut entry = entry_of(self.time, (duration_ms as f64, 0.0), request, response);

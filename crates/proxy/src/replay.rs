@@ -64,7 +64,7 @@ pub struct ReplayPlan {
 pub enum ReplayError {
     /// The proxy has no request with this number, or no longer keeps it.
     #[error("the recent requests of the proxy have no request {0}")]
-    NotKept(String),
+    NotFound(String),
     /// No proxy runs in this process, or the proxy keeps no requests.
     #[error("no proxy that keeps requests runs in this process")]
     NotRunning,
@@ -153,13 +153,13 @@ impl Replays {
 impl Proxy {
     async fn prepare(&self, id: u64) -> Result<Prepared, ReplayError> {
         let recent = self.options.recent.as_ref().ok_or(ReplayError::NotRunning)?;
-        let (kept, original) = recent.original(id).ok_or(ReplayError::NotKept(id.to_string()))?;
+        let (stored, original) = recent.original(id).ok_or(ReplayError::NotFound(id.to_string()))?;
         let Original { client, incomplete, .. } = original.ok_or(ReplayError::NoRequest)?;
         if let Some(reason) = incomplete {
             return Err(ReplayError::Incomplete(reason));
         }
         self.check_client(&client)?;
-        let (request, context) = request_of(&kept, client).ok_or(ReplayError::NoRequest)?;
+        let (request, context) = request_of(&stored, client).ok_or(ReplayError::NoRequest)?;
         let target = &context.origin.target;
         let name = context.origin.server.as_ref().unwrap_or(&target.name);
         match self.action_of(target, name).await {
@@ -168,7 +168,7 @@ impl Proxy {
             _ => {}
         }
         let foreseen = self.foresee(&context, &request, name);
-        if foreseen.identity != kept.identity {
+        if foreseen.identity != stored.identity {
             return Err(ReplayError::OtherIdentity(foreseen.identity));
         }
         let policy_rule = foreseen.decision.as_ref().and_then(|decision| decision.rule.clone());
@@ -179,8 +179,8 @@ impl Proxy {
             _ => {}
         }
         let plan = ReplayPlan {
-            method: kept.method.clone(),
-            url: kept.url(),
+            method: stored.method.clone(),
+            url: stored.url(),
             identity: foreseen.identity,
             decision: decision.map(Decided::name),
             policy_rule,
@@ -205,11 +205,11 @@ impl Proxy {
 }
 
 /// Returns the request to send, with the context of a simulated connection of its client.
-fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBody>, ConnectionContext)> {
-    let is_tls = kept.scheme? == "https";
-    let name = HostOrIp::parse(&kept.host).ok()?;
-    let target = Target { name: name.clone(), port: kept.port?, redirected: false };
-    let uri: Uri = kept.url().parse().ok()?;
+fn request_of(stored: &RecentRequest, client: Client) -> Option<(Request<ClientBody>, ConnectionContext)> {
+    let is_tls = stored.scheme? == "https";
+    let name = HostOrIp::parse(&stored.host).ok()?;
+    let target = Target { name: name.clone(), port: stored.port?, redirected: false };
+    let uri: Uri = stored.url().parse().ok()?;
     let host = uri.authority().map(Authority::as_str)?.to_owned();
     // Inside TLS, the URI of a request has only the path.
     let uri = match is_tls {
@@ -217,7 +217,7 @@ fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBod
         false => uri,
     };
     let request = Request::builder()
-        .method(kept.method.as_str())
+        .method(stored.method.as_str())
         .uri(uri)
         .header(HOST, host)
         .header(ACCEPT, "*/*")

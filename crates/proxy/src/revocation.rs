@@ -158,8 +158,8 @@ impl RevocationGuard {
         let mut last: LoadResult = (Arc::clone(&self.lists.borrow().files), Ok(()));
         loop {
             let outdated = self.lists.borrow().outdated();
-            let failure = self.look(source.clone(), &mut last).await.err();
-            self.metrics.looked(self.door, failure.is_none(), outdated);
+            let failure = self.reload_changed(source.clone(), &mut last).await.err();
+            self.metrics.checked(self.door, failure.is_none(), outdated);
             let why = match &failure {
                 Some(why) => why.clone(),
                 None if outdated > 0 => format!("{outdated} CRLs are past their nextUpdate"),
@@ -181,9 +181,9 @@ impl RevocationGuard {
     }
 
     /// Reloads the CRLs if the files have changed since the `last` attempt.
-    async fn look(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
+    async fn reload_changed(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
         let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
-        let looking = move || {
+        let check = move || {
             let files = (source.files)()?;
             if files == *before {
                 return Ok(None);
@@ -193,8 +193,8 @@ impl RevocationGuard {
                 .and_then(|lists| build(&lists.ders).map(|tls| (lists, tls)));
             Ok::<_, String>(Some((files, made)))
         };
-        let looked = tokio::task::spawn_blocking(looking).await.map_err(|error| error.to_string())??;
-        let Some((files, made)) = looked else { return last.1.clone() };
+        let checked = tokio::task::spawn_blocking(check).await.map_err(|error| error.to_string())??;
+        let Some((files, made)) = checked else { return last.1.clone() };
         *last = (files, made.as_ref().map(drop).map_err(Clone::clone));
         let (lists, tls) = made?;
         *self.tls.write() = Arc::new(tls);
@@ -240,7 +240,7 @@ impl RevocationMetrics {
         self.reloads.get_or_create(&DoorLabel { door }).inc();
     }
 
-    fn looked(&self, door: &'static str, is_well: bool, outdated: usize) {
+    fn checked(&self, door: &'static str, is_well: bool, outdated: usize) {
         self.outdated.get_or_create(&DoorLabel { door }).set(outdated as i64);
         self.broken.get_or_create(&DoorLabel { door }).set(i64::from(!is_well));
     }
@@ -370,16 +370,16 @@ mod tests {
             (RevocationMetrics::default(), "a"),
         );
         for _ in 0..2 {
-            guarded.look(source.clone(), &mut last).await.unwrap();
+            guarded.reload_changed(source.clone(), &mut last).await.unwrap();
         }
         assert_eq!(*parsed.lock(), 1);
         *files.lock() = vec![b"no list".to_vec()];
         for _ in 0..2 {
-            guarded.look(source.clone(), &mut last).await.unwrap_err();
+            guarded.reload_changed(source.clone(), &mut last).await.unwrap_err();
         }
         assert_eq!(*parsed.lock(), 2, "what is broken is told again, and not read again");
         *files.lock() = vec![issuer.list(1_001, 2, None, &[5])];
-        guarded.look(source.clone(), &mut last).await.unwrap();
+        guarded.reload_changed(source.clone(), &mut last).await.unwrap();
         assert!(guarded.lists.borrow().revoke(&issuer.certificate(5)));
     }
 }

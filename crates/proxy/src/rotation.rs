@@ -47,7 +47,7 @@ impl Proxy {
         sending: &PreparedRequest<'_>,
     ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let may_repeat = !injected.is_empty() && !sending.is_upgrade;
-        let again = if may_repeat { copy_of(&request) } else { None };
+        let repeatable = if may_repeat { copy_of(&request) } else { None };
         let first = self.try_send(request, sending.destination).await;
         let mut response = first.map_err(|unanswered| unanswered.error)?;
         record_credential_outcome(response.status(), injected, sending.sources.secrets);
@@ -55,13 +55,13 @@ impl Proxy {
             if response.status() != StatusCode::UNAUTHORIZED {
                 break;
             }
-            let Some(mut request) = again.as_ref().and_then(copy_of) else { break };
+            let Some(mut request) = repeatable.as_ref().and_then(copy_of) else { break };
             let Some(fresh) = self.other_credentials(&mut request, injected, entry, sending).await else {
                 break;
             };
             // Reading the 401 to its end frees the connection for the next try. Otherwise the connection is closed.
-            let is_kept = response.body_mut().keep(REFUSAL_BYTES_MAX, REFUSAL_WITHIN).await;
-            let refusal = is_kept.then_some(response);
+            let is_buffered = response.body_mut().keep(REFUSAL_BYTES_MAX, REFUSAL_WITHIN).await;
+            let refusal = is_buffered.then_some(response);
             response = match (self.try_send(request, sending.destination).await, refusal) {
                 (Ok(other), _) => other,
                 // Nothing was sent, so the client gets the server's 401.

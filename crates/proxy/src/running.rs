@@ -236,8 +236,8 @@ async fn minter(
     let first = intermediates.make(now()).await.map_err(StartError::Intermediate)?;
     let minter = Minter::new(first, keys, options.leaf_validity);
     let stop = tasks.stopping();
-    let (renewed, kept) = (minter.clone(), intermediates);
-    tasks.spawn(async move { kept.keep(renewed, stop).await });
+    let (renewed, renewer) = (minter.clone(), intermediates);
+    tasks.spawn(async move { renewer.keep(renewed, stop).await });
     Ok((minter, authority))
 }
 

@@ -63,7 +63,7 @@ impl Proxy {
             return Err(NoRequest::NotSocks);
         }
         let methods = counted(stream).await?;
-        let wanted = match self.access.asks() && client.user.is_none() {
+        let wanted = match self.access.requires_authentication() && client.user.is_none() {
             // SOCKS5 has no authentication by certificates.
             true => self.access.has_passwords().then_some(USER_AND_PASSWORD),
             false => Some(NO_AUTHENTICATION),

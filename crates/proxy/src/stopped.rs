@@ -75,13 +75,13 @@ impl Proxy {
         let client = &served.client;
         let Some(begun) = &served.identity else { return client.ended().await };
         let mut changes = self.rules.changes();
-        let is_gone = |identity: Option<&Arc<Identity>>| {
+        let has_lost_access = |identity: Option<&Arc<Identity>>| {
             identity.is_none_or(|identity| identity.name != *begun || identity.has_expired(now().0))
         };
         loop {
             let rules = Arc::clone(&changes.borrow_and_update());
             let identity = identify(&rules.policy, client);
-            if is_gone(identity) {
+            if has_lost_access(identity) {
                 return;
             }
             tokio::select! {

@@ -102,7 +102,7 @@ impl Proxy {
             is_refused || rules.names.action_at_address(name, address, target.port) == Action::Tunnel
         };
         match self.upstreams.link(target, name, client.is_local(), &is_meant).await {
-            Ok((upstream, _place)) => {
+            Ok((upstream, _slot)) => {
                 answered(StatusCode::OK);
                 let stream = counted(stream, entry.as_deref());
                 tokio::select! {

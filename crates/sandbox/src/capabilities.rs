@@ -58,8 +58,8 @@ impl fmt::Display for Capabilities {
         if self.is_none() {
             return f.write_str("none");
         }
-        for (place, (name, _)) in self.0.iter_names().enumerate() {
-            let gap = if place == 0 { "" } else { " " };
+        for (index, (name, _)) in self.0.iter_names().enumerate() {
+            let gap = if index == 0 { "" } else { " " };
             write!(f, "{gap}CAP_{name}")?;
         }
         Ok(())
@@ -81,23 +81,23 @@ impl FromStr for Capabilities {
 const NUMBER_MAX: u32 = 63;
 
 /// Drops all other capabilities from every set, permanently: neither a set-user-ID program nor a new file capability restores one.
-pub(crate) fn keep_only(kept: Capabilities) -> io::Result<()> {
+pub(crate) fn keep_only(retained: Capabilities) -> io::Result<()> {
     let sets = capabilities(None)?;
-    let kept = sets.permitted & kept.0;
+    let retained = sets.permitted & retained.0;
     clear_ambient_capability_set()?;
     // Without CAP_SETPCAP the bounding set cannot change. Then no_new_privs prevents programs from gaining capabilities in it.
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for number in 0..=NUMBER_MAX {
             let one = CapabilitySet::from_bits_retain(1 << number);
             // The kernel returns EINVAL for numbers above its last capability.
-            if !kept.contains(one) && capability_is_in_bounding_set(one).unwrap_or(false) {
+            if !retained.contains(one) && capability_is_in_bounding_set(one).unwrap_or(false) {
                 remove_capability_from_bounding_set(one)?;
             }
         }
     }
     set_capabilities(
         None,
-        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+        CapabilitySets { effective: retained, permitted: retained, inheritable: CapabilitySet::empty() },
     )?;
     Ok(())
 }

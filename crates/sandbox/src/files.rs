@@ -48,7 +48,7 @@ fn paths(fixed: &[&str], more: &[PathBuf]) -> Vec<PathBuf> {
 /// Restricts the files of this thread and of threads that it starts.
 pub(crate) fn restrict(files: &Files, programs: Programs) -> Result<State, RulesetError> {
     match files {
-        Files::Any(why) => Ok(State::NotAsked(why)),
+        Files::Any(why) => Ok(State::NotRequested(why)),
         Files::Only { readable, writable } => restrict_to(readable, writable, programs),
         Files::ReadOnly { writable } => read_only(writable),
     }

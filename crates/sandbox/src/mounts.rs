@@ -52,8 +52,8 @@ pub fn hide(path: &Path) -> Result<(), NamespaceError> {
 /// # Errors
 /// [`NamespaceError`]
 pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
-    let here = std::env::current_dir().map_err(|error| NamespaceError::Writable(".".into(), error))?;
-    if let Some(path) = writable.iter().chain([&here]).find(|path| path.starts_with(SHARED_MEMORY)) {
+    let working_dir = std::env::current_dir().map_err(|error| NamespaceError::Writable(".".into(), error))?;
+    if let Some(path) = writable.iter().chain([&working_dir]).find(|path| path.starts_with(SHARED_MEMORY)) {
         return Err(NamespaceError::SharedMemory(path.clone()));
     }
     for path in writable {
@@ -65,19 +65,19 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
             .map_err(|error| NamespaceError::Writable(SHARED_MEMORY.into(), error.into()))?;
     }
     let text = fs::read_to_string("/proc/self/mountinfo").map_err(NamespaceError::Mounts)?;
-    let kept = |point: &Path| {
+    let stays_writable = |point: &Path| {
         point.starts_with(SHARED_MEMORY)
             || point.starts_with("/proc")
             || writable.iter().any(|path| point.starts_with(path))
     };
-    for (point, flags) in text.lines().filter_map(mount_of).filter(|(point, _)| !kept(point)) {
+    for (point, flags) in text.lines().filter_map(mount_of).filter(|(point, _)| !stays_writable(point)) {
         match mount_remount(&point, MountFlags::BIND | MountFlags::RDONLY | flags, c"") {
             // The mount is below another mount, or not accessible to this user, so the program has no path to it.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS) => {}
             Err(error) => return Err(NamespaceError::ReadOnly(point, error.into())),
         }
     }
-    std::env::set_current_dir(here).map_err(|error| NamespaceError::Writable(".".into(), error))
+    std::env::set_current_dir(working_dir).map_err(|error| NamespaceError::Writable(".".into(), error))
 }
 
 /// Folder of POSIX shared memory (shm_overview(7)).

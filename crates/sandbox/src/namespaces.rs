@@ -116,7 +116,7 @@ fn up_request() -> Vec<u8> {
 /// # Errors
 /// [`NamespaceError::Loopback`]
 pub fn loopback_up() -> Result<(), NamespaceError> {
-    let ask = || -> io::Result<()> {
+    let bring_up = || -> io::Result<()> {
         let kernel = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
         sendto(&kernel, &up_request(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         // A `struct nlmsghdr`, then the error as a negative number, or zero.
@@ -128,5 +128,5 @@ pub fn loopback_up() -> Result<(), NamespaceError> {
             error => Err(io::Error::from_raw_os_error(-error)),
         }
     };
-    ask().map_err(NamespaceError::Loopback)
+    bring_up().map_err(NamespaceError::Loopback)
 }

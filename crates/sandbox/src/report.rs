@@ -13,7 +13,7 @@ pub enum State {
     /// Only the part that this kernel supports is in force.
     Partial,
     /// The restriction was not requested, for this reason.
-    NotAsked(&'static str),
+    NotRequested(&'static str),
     /// The restriction was requested, but this kernel or host does not support it, for this reason.
     Missing(String),
 }
@@ -24,7 +24,7 @@ impl fmt::Display for State {
         match self {
             Self::Enforced => f.write_str("enforced"),
             Self::Partial => f.write_str("partial"),
-            Self::NotAsked(why) => write!(f, "off: {why}"),
+            Self::NotRequested(why) => write!(f, "off: {why}"),
             Self::Missing(why) => write!(f, "missing: {why}"),
         }
     }
@@ -49,7 +49,7 @@ const SWITCHED_OFF: &str = "sandbox.mode is off";
 
 impl Report {
     pub(crate) fn off() -> Self {
-        let off = || State::NotAsked(SWITCHED_OFF);
+        let off = || State::NotRequested(SWITCHED_OFF);
         Self {
             held: crate::capabilities::held(),
             capabilities: off(),

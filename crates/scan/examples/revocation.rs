@@ -112,10 +112,10 @@ async fn large(entries: u64) -> Result<(), Failure> {
     server.put_bytes("/large.crl", der);
     let issuer = Arc::new(authority.certificate().clone());
     let checker = checker()?;
-    let there = leaf(&authority, entries / 2, server.url("/large.crl"))?;
+    let present = leaf(&authority, entries / 2, server.url("/large.crl"))?;
     let absent = leaf(&authority, entries + 7, server.url("/large.crl"))?;
     let began = Instant::now();
-    let verdict = checker.check(&there, &issuer, None, now()).await;
+    let verdict = checker.check(&present, &issuer, None, now()).await;
     let took = began.elapsed();
     let counts = checker.counts();
     println!(
@@ -125,7 +125,7 @@ async fn large(entries: u64) -> Result<(), Failure> {
         counts.packed_bytes as f64 / entries.max(1) as f64,
         counts.packed_bytes as f64 / 1e6,
     );
-    for (which, certificate) in [("there", &there), ("absent", &absent)] {
+    for (which, certificate) in [("there", &present), ("absent", &absent)] {
         let began = Instant::now();
         let mut revoked = 0;
         for _ in 0..100_000 {

@@ -437,8 +437,8 @@ impl Scheduler {
 
     async fn on_unresolved(&mut self, done: Resolved, error: ResolveError) {
         let (outcome, detail) = crate::ending::lookup_outcome(&error);
-        let again = outcome.is_transient() && done.pass == Pass::First;
-        if again && self.queue_for_second_pass(done.target.clone(), None, outcome) {
+        let retry = outcome.is_transient() && done.pass == Pass::First;
+        if retry && self.queue_for_second_pass(done.target.clone(), None, outcome) {
             return;
         }
         let mut observation = Observation::ended(done.target, done.began_us, outcome, detail);
@@ -554,7 +554,7 @@ impl Scheduler {
             self.release(slot);
         }
         let (mut job, outcome) = match done {
-            Ok((_, Some(again))) => again,
+            Ok((_, Some(retry))) => retry,
             Ok((_, None)) => return,
             Err(error) => return self.report_panic(target, address, &error).await,
         };
@@ -563,8 +563,8 @@ impl Scheduler {
         if !self.queue_for_second_pass(target, None, outcome) {
             // The second-pass queue became full during this probe: probe again immediately instead.
             self.ready.push_back(job);
-        } else if let Some(again) = self.retry_queue.back_mut() {
-            again.job = Some(job);
+        } else if let Some(retry) = self.retry_queue.back_mut() {
+            retry.job = Some(job);
         }
     }
 

@@ -124,7 +124,7 @@ impl Estate {
     pub fn observe(&mut self, observation: &Observation) {
         let Some(leaf) = observation.leaf() else { return };
         let endpoint = observation.label();
-        let host = observation.target.asked_name();
+        let host = observation.target.expected_name();
         self.compare_addresses(observation, leaf.fingerprint, &endpoint);
         let known = self.certificates.contains_key(&leaf.fingerprint);
         if !known {

@@ -17,9 +17,9 @@ use crate::tls;
 use crate::trusted::{TrustAnchors, Trusted};
 
 /// Maximum cached certificates, mostly intermediates that many endpoints send. About 4 KB each.
-const CERTIFICATES_KEPT_MAX: usize = 1_024;
+const CERTIFICATES_CACHED_MAX: usize = 1_024;
 /// Maximum cached signature checks; 64 bytes each.
-const SIGNATURES_KEPT_MAX: usize = 16_384;
+const SIGNATURES_CACHED_MAX: usize = 16_384;
 /// Maximum findings per endpoint, worst first. Real endpoints have less than ten.
 pub(crate) const FINDINGS_MAX: usize = 64;
 
@@ -58,7 +58,7 @@ impl Judge {
             expiring_within_days: options.expiring_within_days,
             expiring_fraction: options.expiring_fraction,
             parsed: Mutex::new(HashMap::new()),
-            signatures: MemorySignatureCache::bounded(SIGNATURES_KEPT_MAX),
+            signatures: MemorySignatureCache::bounded(SIGNATURES_CACHED_MAX),
         }
     }
 
@@ -134,7 +134,7 @@ impl Judge {
         }
         let certificate = Arc::new(Certificate::parse(der)?);
         let mut parsed = self.parsed.lock();
-        if parsed.len() >= CERTIFICATES_KEPT_MAX {
+        if parsed.len() >= CERTIFICATES_CACHED_MAX {
             // Rare, so clearing the cache is cheaper than maintaining an eviction order.
             parsed.clear();
         }

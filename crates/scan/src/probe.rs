@@ -340,7 +340,7 @@ impl Prober {
         slot: &mut Option<Handshake>,
         received_any: &mut bool,
     ) -> Result<(), (ProbeOutcome, String)> {
-        if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
+        if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.expected_name()) {
             let began = Instant::now();
             let end = start_tls(stream, dialogue, received_any).await;
             exchange.starttls_us = Some(micros(began));
@@ -448,7 +448,7 @@ async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random).ok()?;
     let mut stream = dial::connect(socket, UNBOUNDED).await.ok()?;
-    if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
+    if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.expected_name()) {
         start_tls(&mut stream, dialogue, &mut false).await.ok()?;
     }
     let mut framing = starttls::TlsFraming::new(target.protocol);

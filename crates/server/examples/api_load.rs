@@ -97,7 +97,7 @@ async fn measure(database: &str, count: usize) {
     let list = folder.path().join("ids");
     std::fs::write(&list, ids.iter().map(|id| format!("{id}\n")).collect::<String>()).unwrap();
 
-    for (what, ask, connections, seconds) in [
+    for (what, request, connections, seconds) in [
         ("one certificate, 8 connections", LoadRequest::One, 8, 5),
         ("one certificate, 32 connections", LoadRequest::One, 32, 5),
         ("one certificate, unchanged (304), 32", LoadRequest::Unchanged, 32, 5),
@@ -112,7 +112,7 @@ async fn measure(database: &str, count: usize) {
             address: running.address,
             token: token.clone(),
             ids: list.clone(),
-            ask,
+            request,
             connections,
             seconds,
             names: format!("{}-{count}", Uuid::now_v7().simple()),

@@ -94,7 +94,7 @@ fn load_cases(count: usize) -> Vec<LoadCase> {
         send("POST", "data", json!({ "name": name, "type": "certificate", "parameters": parameters }))
     };
     let ec = || certificate("ec", json!({ "key_type": "p256" }));
-    let kept = json!({ "name": "/ca-rsa", "type": "certificate", "mode": "no-overwrite",
+    let no_overwrite = json!({ "name": "/ca-rsa", "type": "certificate", "mode": "no-overwrite",
         "parameters": { "common_name": "Bench CA", "is_ca": true } });
     let password = json!({ "name": "/made/{names}/{n}", "type": "password" });
     let part = format!("data?name-like=secret{}", count - 1);
@@ -125,7 +125,7 @@ fn load_cases(count: usize) -> Vec<LoadCase> {
         ("generate EC certificate, 64", ec(), 64, (3, ANY)),
         ("generate RSA certificate from the stock, 8", certificate("rsa", json!({})), 8, (5, 60)),
         ("generate RSA certificate, the stock empty, 8", certificate("rsa2", json!({})), 8, (5, ANY)),
-        ("generate, no-overwrite of an existing one, 8", send("POST", "data", kept), 8, (3, ANY)),
+        ("generate, no-overwrite of an existing one, 8", send("POST", "data", no_overwrite), 8, (3, ANY)),
     ]
 }
 
@@ -228,7 +228,7 @@ async fn measure(database: &str, count: usize) {
             address: running.credential_address.unwrap(),
             token: token.clone(),
             ids: list.clone(),
-            ask: LoadRequest::Template,
+            request: LoadRequest::Template,
             connections,
             seconds,
             names: format!("{}-{count}", Uuid::now_v7().simple()),

@@ -269,8 +269,11 @@ mod tests {
             || Json(serde_json::json!({ "items": [{ "a": 1, "b": 2 }], "next": null })).into_response();
         let (status, tag, body) = text(conditions("", None).answer(listing()).await).await;
         assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"items":[{"a":1,"b":2}],"next":null}"#));
-        let (status, again, body) = text(conditions("", Some(&tag)).answer(listing()).await).await;
-        assert_eq!((status, again.as_str(), body.as_str()), (StatusCode::NOT_MODIFIED, tag.as_str(), ""));
+        let (status, second_tag, body) = text(conditions("", Some(&tag)).answer(listing()).await).await;
+        assert_eq!(
+            (status, second_tag.as_str(), body.as_str()),
+            (StatusCode::NOT_MODIFIED, tag.as_str(), "")
+        );
         let (status, other, body) = text(conditions("fields=b,c", Some(&tag)).answer(listing()).await).await;
         assert_eq!((status, body.as_str()), (StatusCode::OK, r#"{"items":[{"b":2}],"next":null}"#));
         assert_ne!(other, tag);

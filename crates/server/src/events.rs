@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// An event from the outbox, in the form in which subscribers receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct FeedEvent {
-    pub(crate) place: OutboxPosition,
+    pub(crate) position: OutboxPosition,
     pub(crate) kind: String,
     /// The event, as JSON.
     pub(crate) data: String,
@@ -96,7 +96,7 @@ impl FeedEvent {
             // The body is passed on unchanged, because subscribers may know event types that this version does not.
             let body: Value = serde_json::from_str(&row.body).unwrap_or(Value::String(row.body));
             let data = json!({ "at": at, "subject": row.subject, "body": body }).to_string();
-            Self { place: row.place, kind: row.kind, data, credential }
+            Self { position: row.position, kind: row.kind, data, credential }
         };
         Ok(rows.into_iter().map(event).collect())
     }
@@ -231,12 +231,13 @@ impl Events {
             *actors.entry(actor.to_owned()).or_default() += 1;
             ActorSlot { actors: Arc::clone(&self.actors), actor: actor.to_owned() }
         };
-        let kept = match since {
+        let resumed = match since {
             Some(since) => store.outbox_contains(since).await?,
             None => false,
         };
-        let follower = self.begin(store, since.filter(|_| kept), FollowerSlot::OfCredentials(slot)).await?;
-        Ok(Some((follower, kept)))
+        let follower =
+            self.begin(store, since.filter(|_| resumed), FollowerSlot::OfCredentials(slot)).await?;
+        Ok(Some((follower, resumed)))
     }
 
     /// Returns the number of subscribers to credential changes.
@@ -265,16 +266,16 @@ impl Events {
     pub(crate) async fn feed(&self, store: Store, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("event-feed");
         stop.run_until_cancelled(async {
-            let mut place = None;
+            let mut position = None;
             loop {
-                place = self.next_read_position(place);
-                let Some(from) = place else {
+                position = self.next_read_position(position);
+                let Some(from) = position else {
                     self.subscribed.notified().await;
                     continue;
                 };
                 match self.send_events_after(&store, from).await {
                     Ok((last, full)) => {
-                        place = Some(last);
+                        position = Some(last);
                         if !full {
                             tokio::time::sleep(POLL_INTERVAL).await;
                         }
@@ -294,11 +295,11 @@ impl Events {
     ///
     /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start position of a
     /// later subscriber.
-    fn next_read_position(&self, place: Option<OutboxPosition>) -> Option<OutboxPosition> {
+    fn next_read_position(&self, position: Option<OutboxPosition>) -> Option<OutboxPosition> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
         // The count includes every subscriber whose start position was taken above, unless it has disconnected.
-        if self.sender.receiver_count() == 0 { None } else { place.or(begin) }
+        if self.sender.receiver_count() == 0 { None } else { position.or(begin) }
     }
 
     /// Sends the next events after `from`. Returns the position of the last one, and whether more may be available immediately.
@@ -312,7 +313,7 @@ impl Events {
         let actors = self.actors.lock().keys().cloned().collect();
         let mut last = from;
         for event in FeedEvent::of(rows, store, actors).await? {
-            last = event.place;
+            last = event.position;
             // An error means that no subscriber is left, which the loop notices before the next read.
             let _ = self.sender.send(Arc::new(event));
         }
@@ -323,7 +324,7 @@ impl Events {
 impl Follower {
     /// Returns the outbox position of the last event that the subscriber received. Before the first event, returns the start
     /// position.
-    pub(crate) fn place(&self) -> OutboxPosition {
+    pub(crate) fn position(&self) -> OutboxPosition {
         self.last
     }
 
@@ -331,12 +332,12 @@ impl Follower {
     pub(crate) async fn next(&mut self) -> Option<FeedItem> {
         loop {
             if let Some(event) = self.read.next() {
-                self.last = event.place;
+                self.last = event.position;
                 return Some(FeedItem::Event(Arc::new(event)));
             }
             if let Some(since) = self.since {
                 let rows = self.store.outbox_after(since, PAGE).await.ok()?;
-                let next = rows.last().map(|row| row.place);
+                let next = rows.last().map(|row| row.position);
                 let actors = match &self.slot {
                     FollowerSlot::OfAll { .. } => HashSet::new(),
                     FollowerSlot::OfCredentials(slot) => HashSet::from([slot.actor.clone()]),
@@ -346,9 +347,9 @@ impl Follower {
                 continue;
             }
             match self.live.recv().await {
-                Ok(event) if event.place <= self.last => {}
+                Ok(event) if event.position <= self.last => {}
                 Ok(event) => {
-                    self.last = event.place;
+                    self.last = event.position;
                     return Some(FeedItem::Event(event));
                 }
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(FeedItem::Lagged(missed)),

@@ -443,8 +443,8 @@ mod tests {
             ..LimitOptions::unlimited()
         });
         let from = |host: u8, account| limits.failure(IpAddr::from([192, 0, 2, host]), account).is_ok();
-        let told = (0..200).filter(|&host| from(host, Some("root"))).count();
-        assert_eq!(told, 3);
+        let allowed = (0..200).filter(|&host| from(host, Some("root"))).count();
+        assert_eq!(allowed, 3);
         assert!(from(1, Some("other")) && from(1, None));
     }
 
@@ -452,10 +452,10 @@ mod tests {
     fn concurrent_requests_per_caller_are_limited() {
         let limits = Limits::new(&LimitOptions { caller_in_flight_max: 2, ..LimitOptions::unlimited() });
         let one = caller("one", 1);
-        let held = [limits.begin(&one).unwrap(), limits.begin(&one).unwrap()];
+        let in_flight = [limits.begin(&one).unwrap(), limits.begin(&one).unwrap()];
         assert_eq!(limits.begin(&one).unwrap_err().status(), 429);
         assert!(limits.begin(&caller("other", 2)).is_ok());
-        drop(held);
+        drop(in_flight);
         assert!(limits.begin(&one).is_ok());
     }
 

@@ -80,7 +80,7 @@ impl Rotating {
     {
         let mut last = self.0.lock();
         if let Some(receiver) = last.as_ref()
-            && (is_running(receiver) || is_kept(receiver))
+            && (is_running(receiver) || is_retained(receiver))
         {
             return receiver.clone();
         }
@@ -119,7 +119,7 @@ fn is_running(receiver: &ResultReceiver) -> bool {
     receiver.borrow().is_none() && receiver.has_changed().is_ok()
 }
 
-fn is_kept(receiver: &ResultReceiver) -> bool {
+fn is_retained(receiver: &ResultReceiver) -> bool {
     receiver.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < RESULT_RETENTION)
 }
 
@@ -152,7 +152,10 @@ mod tests {
     }
 
     /// Re-encrypts after `may` is notified, so that the test controls the duration of the rotation.
-    async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<RotationResult, RotateError> {
+    async fn rewrap_when_notified(
+        keystore: KeyStore,
+        may: Arc<Notify>,
+    ) -> Result<RotationResult, RotateError> {
         may.notified().await;
         keystore.rewrap_all("user:a", |_| {}).await
     }
@@ -164,7 +167,7 @@ mod tests {
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
         let may = Arc::new(Notify::new());
         let join = |max_wait| {
-            rotating.join_or_start(wrapped_once(keystore.clone(), may.clone()), &stopping, max_wait)
+            rotating.join_or_start(rewrap_when_notified(keystore.clone(), may.clone()), &stopping, max_wait)
         };
         assert!(matches!(join(Duration::ZERO).await, Progress::UnderWay));
         assert!(rotating.is_under_way());

@@ -325,10 +325,10 @@ mod tests {
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        ask(router, request.body(Body::empty()).unwrap()).await
+        send_request(router, request.body(Body::empty()).unwrap()).await
     }
 
-    async fn ask(router: &Router, request: Request) -> (StatusCode, String) {
+    async fn send_request(router: &Router, request: Request) -> (StatusCode, String) {
         let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -353,7 +353,7 @@ mod tests {
             let request = Request::post("/changes")
                 .header("authorization", format!("Bearer {token}"))
                 .header("idempotency-key", "k");
-            ask(&router, request.body(Body::empty()).unwrap())
+            send_request(&router, request.body(Body::empty()).unwrap())
         };
         let first = post("team_a").await;
         assert_eq!(first.0, StatusCode::OK);
@@ -382,7 +382,9 @@ mod tests {
     #[tokio::test]
     async fn route_specific_body_limits_are_enforced() {
         let (_folder, router) = world().await;
-        let post = |body: &'static str| ask(&router, Request::post("/small").body(Body::from(body)).unwrap());
+        let post = |body: &'static str| {
+            send_request(&router, Request::post("/small").body(Body::from(body)).unwrap())
+        };
         assert_eq!(post("1234").await, (StatusCode::OK, "4".to_owned()));
         let (status, text) = post("12345").await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);

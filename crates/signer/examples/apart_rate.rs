@@ -39,12 +39,12 @@ async fn main() {
     let count = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
     let folder = std::env::temp_dir().join(format!("bulla-apart-{}", std::process::id()));
     let mut rates = BTreeMap::new();
-    for place in ["embedded", "apart"] {
-        let folder = folder.join(place);
+    for mode in ["embedded", "apart"] {
+        let folder = folder.join(mode);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let authority = open(&folder, place == "apart").await;
-        let mut child = (place == "apart").then(|| {
+        let authority = open(&folder, mode == "apart").await;
+        let mut child = (mode == "apart").then(|| {
             let exe = std::env::current_exe().unwrap();
             std::process::Command::new(exe).arg(SIGNER).arg(&folder).spawn().unwrap()
         });
@@ -59,7 +59,7 @@ async fn main() {
             let began = Instant::now();
             issue(&authority, count, lanes).await;
             let rate = count as f64 / began.elapsed().as_secs_f64();
-            println!("{place:<10} {what:<22} {rate:>10.0} certificates/s");
+            println!("{mode:<10} {what:<22} {rate:>10.0} certificates/s");
             rates.entry(what).or_insert_with(Vec::new).push(rate);
         }
         if let Some(child) = &mut child {

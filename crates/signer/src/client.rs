@@ -55,8 +55,8 @@ impl SignerClient {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         loop {
-            let kept = self.idle.lock().pop();
-            let Some(mut stream) = kept else { break };
+            let connection = self.idle.lock().pop();
+            let Some(mut stream) = connection else { break };
             if let Ok(answer) = exchange_on(&mut stream, request, body).await {
                 self.idle.lock().push(stream);
                 return Ok(answer);

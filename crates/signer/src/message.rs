@@ -3,7 +3,7 @@
 use authority::ca_keys::{CaKey, NewCaKey, SigningOrder, SigningPurpose};
 use authority::issue::{ApprovalRef, IssueRequest};
 use authority::keystore::NewKey;
-use authority::teams::Standing;
+use authority::teams::OwnershipRights;
 use data_encoding::BASE64;
 use keys::{KeyType, SignError};
 use serde::{Deserialize, Serialize};
@@ -234,7 +234,7 @@ impl RequestMessage {
                 ApprovalMessage::Enrolment(id) => ApprovalRef::Enrolment(id),
             }),
             // The server checks teams; the signer compares the document with the profile.
-            standing: Standing::default(),
+            rights: OwnershipRights::default(),
         })
     }
 }

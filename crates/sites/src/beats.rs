@@ -79,8 +79,8 @@ mod tests {
         beats.record(a, 7, BTreeMap::new());
         beats.requeue(taken);
         let lease = LEASE.as_micros() as i64;
-        let again: Vec<_> = beats.take().into_iter().map(|lease| (lease.node, lease.until_us)).collect();
-        assert_eq!(again, [(a, lease + 7), (b, lease)]);
+        let second: Vec<_> = beats.take().into_iter().map(|lease| (lease.node, lease.until_us)).collect();
+        assert_eq!(second, [(a, lease + 7), (b, lease)]);
         assert!(beats.take().is_empty());
     }
 
@@ -89,9 +89,9 @@ mod tests {
         let beats = PendingHeartbeats::default();
         let node = Uuid::now_v7();
         beats.record(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());
-        let kept = beats.measured(node);
-        assert_eq!(kept.len(), MEASURED_MAX);
-        assert!(kept.values().all(|far| (*far as usize) < MEASURED_MAX), "the nearest");
+        let stored = beats.measured(node);
+        assert_eq!(stored.len(), MEASURED_MAX);
+        assert!(stored.values().all(|far| (*far as usize) < MEASURED_MAX), "the nearest");
         beats.forget(node);
         assert!(beats.measured(node).is_empty());
     }

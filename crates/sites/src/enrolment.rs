@@ -100,7 +100,7 @@ impl Sites {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<NodeTokenRow>, SiteError> {
-        Ok(tables::Places::of(self.store()).node_tokens(after, limit).await?)
+        Ok(tables::SiteTables::of(self.store()).node_tokens(after, limit).await?)
     }
 
     /// Revokes a token.
@@ -145,8 +145,8 @@ impl Sites {
             Some(node) => node,
             None => self.enter(request, hash, key.sha256, &kem).await?,
         };
-        let once = key.idempotency_key(KIND, node.id);
-        let enrolled = self.certificate_for(&node, key.spki, once).await?;
+        let idempotency_key = key.idempotency_key(KIND, node.id);
+        let enrolled = self.certificate_for(&node, key.spki, idempotency_key).await?;
         self.update_view().await?;
         Ok(enrolled)
     }
@@ -166,8 +166,8 @@ impl Sites {
             return Err(SiteError::OtherKey);
         }
         // The current certificate's expiry identifies this renewal: a repeated request gets the same certificate.
-        let once = format!("node:{node}:renew:{}", row.not_after_us);
-        self.certificate_for(&row, key.spki, once).await
+        let idempotency_key = format!("node:{node}:renew:{}", row.not_after_us);
+        self.certificate_for(&row, key.spki, idempotency_key).await
     }
 
     async fn certificate_for(
@@ -214,10 +214,10 @@ impl Sites {
         spki_sha256: &[u8; 32],
         kem: &KemPublic,
     ) -> Result<Option<NodeRow>, SiteError> {
-        let Some(node) = tables::Places::of(self.store()).node_of_key(spki_sha256).await? else {
+        let Some(node) = tables::SiteTables::of(self.store()).node_of_key(spki_sha256).await? else {
             return Ok(None);
         };
-        let made = tables::Places::of(self.store()).node_of_token(hash, self.now_us()).await?;
+        let made = tables::SiteTables::of(self.store()).node_of_token(hash, self.now_us()).await?;
         if made != Some(node.id) || node.retired_at_us.is_some() {
             return Ok(None);
         }
@@ -282,7 +282,7 @@ impl Sites {
                 EnrollOutcome::Taken => name = suffixed_name(&name, id),
             }
         }
-        let holder = tables::Places::of(self.store()).node_of_key(&spki_sha256).await?;
+        let holder = tables::SiteTables::of(self.store()).node_of_key(&spki_sha256).await?;
         Err(if holder.is_some() { SiteError::KeyTaken } else { SiteError::NameTaken(name) })
     }
 }

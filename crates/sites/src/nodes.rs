@@ -46,7 +46,7 @@ impl Sites {
     /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn node(&self, id: Uuid) -> Result<NodeRow, SiteError> {
-        tables::Places::of(self.store()).node(id).await?.ok_or(SiteError::NotFound("node"))
+        tables::SiteTables::of(self.store()).node(id).await?.ok_or(SiteError::NotFound("node"))
     }
 
     /// Returns a node by its name or id.
@@ -57,9 +57,10 @@ impl Sites {
     pub async fn node_by_name_or_id(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
             Ok(id) => self.node(id).await,
-            Err(_) => {
-                tables::Places::of(self.store()).node_named(name).await?.ok_or(SiteError::NotFound("node"))
-            }
+            Err(_) => tables::SiteTables::of(self.store())
+                .node_named(name)
+                .await?
+                .ok_or(SiteError::NotFound("node")),
         }
     }
 
@@ -79,7 +80,7 @@ impl Sites {
             None => None,
         };
         let filter = NodeFilter { site, retired: query.retired };
-        Ok(tables::Places::of(self.store()).nodes(&filter, after, limit).await?)
+        Ok(tables::SiteTables::of(self.store()).nodes(&filter, after, limit).await?)
     }
 
     /// Returns the round-trip times in milliseconds from a node to others, as last reported to this server.

@@ -69,7 +69,7 @@ impl Sites {
     }
 
     async fn purge(&self) -> Result<(), SiteError> {
-        Ok(tables::Places::of(self.store())
+        Ok(tables::SiteTables::of(self.store())
             .purge_node_tokens(self.now_us() - TOKEN_RETENTION_US)
             .await
             .map(drop)?)
@@ -95,7 +95,7 @@ impl Sites {
     /// heartbeats.
     async fn announce_presence(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
-        let mut flips = tables::Places::of(self.store()).presence_changes(now).await?;
+        let mut flips = tables::SiteTables::of(self.store()).presence_changes(now).await?;
         flips.retain(|(_, present)| *present || steady);
         if flips.is_empty() {
             return Ok(());
@@ -113,14 +113,15 @@ impl Sites {
     /// Updates the view of nodes and the numbers of changes of sealed keys. Concurrent callers share one update, if it started
     /// after their call.
     pub(super) async fn update_view(&self) -> Result<(), SiteError> {
-        let asked = self.0.view_updates_started.load(Ordering::SeqCst);
+        let started_before = self.0.view_updates_started.load(Ordering::SeqCst);
         let mut view_updated = self.0.view_updated.lock().await;
-        if *view_updated > asked {
+        if *view_updated > started_before {
             return Ok(());
         }
         let number = self.0.view_updates_started.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
-            let rows = tables::Places::of(self.store()).nodes_changed(self.0.view.last(), VIEW_ROWS).await?;
+            let rows =
+                tables::SiteTables::of(self.store()).nodes_changed(self.0.view.last(), VIEW_ROWS).await?;
             let is_full_page = rows.len() == VIEW_ROWS;
             self.0.view.take(rows);
             if !is_full_page {
@@ -129,10 +130,10 @@ impl Sites {
         }
         let (store, numbers) = (self.store(), &self.0.numbers);
         if numbers.seen() == 0 {
-            numbers.begin(tables::Places::of(store).last_change().await?);
+            numbers.begin(tables::SiteTables::of(store).last_change().await?);
         }
-        let own = tables::Places::of(store).wraps_changed(numbers.seen(), VIEW_WRAPS).await?;
-        numbers.take(tables::Places::of(store).last_state_change().await?, own);
+        let own = tables::SiteTables::of(store).wraps_changed(numbers.seen(), VIEW_WRAPS).await?;
+        numbers.take(tables::SiteTables::of(store).last_state_change().await?, own);
         *view_updated = number;
         Ok(())
     }

@@ -77,8 +77,8 @@ impl Sites {
     #[crate::boxed]
     pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
         let found = match name.parse() {
-            Ok(id) => tables::Places::of(self.store()).site(id).await?,
-            Err(_) => tables::Places::of(self.store()).site_named(name).await?,
+            Ok(id) => tables::SiteTables::of(self.store()).site(id).await?,
+            Err(_) => tables::SiteTables::of(self.store()).site_named(name).await?,
         };
         found.ok_or(SiteError::NotFound("site"))
     }
@@ -89,7 +89,7 @@ impl Sites {
     /// Database errors.
     #[crate::boxed]
     pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
-        Ok(tables::Places::of(self.store()).sites(after, limit).await?)
+        Ok(tables::SiteTables::of(self.store()).sites(after, limit).await?)
     }
 
     /// Changes a site. Its nodes get statements with the new attributes within a second.
@@ -127,7 +127,7 @@ impl Sites {
         if done {
             return self.site(&id.to_string()).await;
         }
-        let other = tables::Places::of(self.store()).site_named(&new.name).await?;
+        let other = tables::SiteTables::of(self.store()).site_named(&new.name).await?;
         let taken = other.is_some_and(|other| other.id != id);
         Err(if taken { SiteError::NameTaken(new.name) } else { SiteError::Changed })
     }
@@ -164,7 +164,8 @@ impl Sites {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;
         loop {
-            let page = tables::Places::of(self.store()).nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page =
+                tables::SiteTables::of(self.store()).nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
             for node in page.rows {
                 attributes.with(&stored_attributes(&node.attributes)).map_err(|error| {
                     SiteError::Invalid(format!(

@@ -32,7 +32,7 @@ const ACTOR: &str = "system:nodes";
 impl Sites {
     /// Signs new statements about the nodes for which one is due. Returns their number.
     pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
-        let rows = tables::Places::of(self.store()).nodes_to_sign(self.now_us(), ROUND_MAX).await?;
+        let rows = tables::SiteTables::of(self.store()).nodes_to_sign(self.now_us(), ROUND_MAX).await?;
         if rows.is_empty() {
             return Ok(0);
         }
@@ -70,7 +70,7 @@ impl Sites {
     }
 
     async fn signer_id(&self) -> Result<Uuid, SiteError> {
-        if let Some(id) = tables::Places::of(self.store()).statement_signer().await? {
+        if let Some(id) = tables::SiteTables::of(self.store()).statement_signer().await? {
             return Ok(id);
         }
         let new = self.parts().keystore.prepare(KeyType::Ed25519, "statements about nodes").await?;
@@ -88,7 +88,7 @@ impl Sites {
                 .boxed()
             })
             .await?;
-        let claimed = tables::Places::of(self.store()).statement_signer().await?;
+        let claimed = tables::SiteTables::of(self.store()).statement_signer().await?;
         claimed.ok_or(SiteError::NotFound("statement signing key"))
     }
 }

@@ -55,9 +55,9 @@ mod tests {
         assert!(!steadiness.round(BEGIN), "just started");
         assert!(!rounds(&mut steadiness, BEGIN, BEGIN + GRACE_US - 1));
         assert!(rounds(&mut steadiness, BEGIN + GRACE_US, BEGIN + 8 * SECOND));
-        let again = BEGIN + 20 * SECOND;
-        assert!(!rounds(&mut steadiness, again, again + GRACE_US - 1), "it was stopped");
-        assert!(rounds(&mut steadiness, again + GRACE_US, again + 8 * SECOND));
+        let restart = BEGIN + 20 * SECOND;
+        assert!(!rounds(&mut steadiness, restart, restart + GRACE_US - 1), "it was stopped");
+        assert!(rounds(&mut steadiness, restart + GRACE_US, restart + 8 * SECOND));
         assert!(!steadiness.round(BEGIN), "a clock set back");
     }
 

@@ -43,7 +43,7 @@ impl LiveNode {
         match &self.statement {
             Some(statement) if self.is_present => Notice::Present(statement),
             Some(statement) if now_s < self.not_after_s => Notice::Absent(statement),
-            _ => Notice::Gone,
+            _ => Notice::Removed,
         }
     }
 }
@@ -53,7 +53,7 @@ enum Notice<'s> {
     Present(&'s SignedStatement),
     /// The control plane receives no heartbeats from the node, but the node's statement is still valid.
     Absent(&'s SignedStatement),
-    Gone,
+    Removed,
 }
 
 /// Result of looking up a peer that claims to be a node.
@@ -114,11 +114,11 @@ impl View {
         let mut count = 0;
         while let Some((change, node)) = changes.next() {
             let live = state.nodes.get(node).and_then(|known| known.live.as_ref());
-            let state_of = live.map_or(Notice::Gone, |live| live.report(now_s));
+            let state_of = live.map_or(Notice::Removed, |live| live.report(now_s));
             match state_of {
                 Notice::Present(statement) => report.nodes.push(statement.clone()),
-                Notice::Gone if anew => continue,
-                Notice::Gone => report.gone.push(*node),
+                Notice::Removed if anew => continue,
+                Notice::Removed => report.gone.push(*node),
                 Notice::Absent(statement) => {
                     report.absent.push(statement.clone());
                     if !anew {

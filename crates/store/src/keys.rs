@@ -108,8 +108,10 @@ pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
     if inserted == 1 {
         return Ok(key.id);
     }
-    let held = tx.row(BY_SPKI, vec![key.spki_sha256.into()]).await?;
-    held.ok_or_else(|| StoreError::Stale("the key was deleted while it was being stored".to_owned()))?.uuid()
+    let existing = tx.row(BY_SPKI, vec![key.spki_sha256.into()]).await?;
+    existing
+        .ok_or_else(|| StoreError::Stale("the key was deleted while it was being stored".to_owned()))?
+        .uuid()
 }
 
 /// Blocks a key from use. Returns false when it is already blocked or does not exist.

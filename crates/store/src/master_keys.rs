@@ -54,14 +54,14 @@ async fn insert(tx: &mut Tx, key: &MasterKeyRow, founding: Value) -> Result<(), 
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Deletes every master key except `kept`. The caller must first re-encrypt all values that are sealed under the deleted keys.
+/// Deletes every master key except `current`. The caller must first re-encrypt all values that are sealed under the deleted keys.
 /// Returns the number of deleted keys.
 ///
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) -> Result<u64, StoreError> {
-    tx.execute(DELETE_OTHERS, vec![kept.as_slice().into()]).await
+pub async fn forget_other_master_keys(tx: &mut Tx, current: [u8; MASTER_KEY_ID]) -> Result<u64, StoreError> {
+    tx.execute(DELETE_OTHERS, vec![current.as_slice().into()]).await
 }
 
 impl Keys<'_> {

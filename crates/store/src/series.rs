@@ -162,9 +162,9 @@ impl SeriesTable<'_> {
     /// Database errors.
     pub async fn trim(self, now_us: i64) -> Result<u64, StoreError> {
         let mut trimmed = 0;
-        for (step, kept_us) in [(Step::Hour, HOURS_KEPT_US), (Step::Day, DAYS_KEPT_US)] {
+        for (step, retention_us) in [(Step::Hour, HOURS_KEPT_US), (Step::Day, DAYS_KEPT_US)] {
             for series in Series::ALL {
-                let before = now_us.saturating_sub(kept_us);
+                let before = now_us.saturating_sub(retention_us);
                 let parameters = vec![step.code().into(), series.code().into(), before.into()];
                 trimmed += self.0.execute(TRIM, parameters).await?;
             }

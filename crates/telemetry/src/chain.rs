@@ -8,10 +8,10 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(cause) = below {
-        let said = cause.to_string();
-        if !text.contains(&said) {
+        let message = cause.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&message);
         }
         below = cause.source();
     }

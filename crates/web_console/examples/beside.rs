@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = reqwest::Client::builder().tls_certs_only([ca]).build()?;
     let routes = |server: &String| {
         let remote = Remote { client: client.clone(), server: server.clone(), token: token.clone() };
-        Router::new().fallback(ask).with_state(Arc::new(remote))
+        Router::new().fallback(forward).with_state(Arc::new(remote))
     };
     let credentials = credentials.first().map(routes);
     let routes = routes(server);
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn ask(State(remote): State<Arc<Remote>>, request: Request) -> Response {
+async fn forward(State(remote): State<Arc<Remote>>, request: Request) -> Response {
     match passed_on(&remote, request).await {
         Ok(response) => response,
         Err(error) => (http::StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
@@ -60,8 +60,8 @@ async fn passed_on(
     }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let body = body.collect().await?.to_bytes();
-    let asked = remote.client.request(parts.method, format!("{}{path}", remote.server));
-    let answer = asked.headers(parts.headers).bearer_auth(&remote.token).body(body).send().await?;
+    let outgoing = remote.client.request(parts.method, format!("{}{path}", remote.server));
+    let answer = outgoing.headers(parts.headers).bearer_auth(&remote.token).body(body).send().await?;
     let mut response = Response::builder().status(answer.status());
     for (name, value) in answer.headers() {
         if name != TRANSFER_ENCODING && name != CONTENT_LENGTH {

@@ -181,10 +181,10 @@ impl MemberField {
     pub(crate) fn write(&self, form: &FormData, document: &mut Value) -> Result<(), Failure> {
         let steps: Vec<&str> = self.path.split('/').collect();
         match (self.value(form)?, &self.kind) {
-            (Some(_), Kind::Object) => _ = place(document, &steps),
+            (Some(_), Kind::Object) => _ = member(document, &steps),
             (Some(value), Kind::OnlyNumber) => {
                 if let Some((last, parents)) = steps.split_last() {
-                    *place(document, parents) = json!({ *last: value });
+                    *member(document, parents) = json!({ *last: value });
                 }
             }
             (checked, Kind::Set(options)) => {
@@ -192,17 +192,17 @@ impl MemberField {
                 let others = find(document, self.path).and_then(Value::as_array).into_iter().flatten();
                 let others: Vec<Value> = others.filter(is_other).cloned().collect();
                 match list(checked.iter().flat_map(values).cloned().chain(others)) {
-                    Some(value) => *place(document, &steps) = value,
+                    Some(value) => *member(document, &steps) = value,
                     None => remove(document, self.path),
                 }
             }
             (None, Kind::Secret) => {}
             (None, Kind::Flag) => {
                 if find(document, self.path).is_some() {
-                    *place(document, &steps) = json!(false);
+                    *member(document, &steps) = json!(false);
                 }
             }
-            (Some(value), _) => *place(document, &steps) = value,
+            (Some(value), _) => *member(document, &steps) = value,
             (None, _) => remove(document, self.path),
         }
         Ok(())
@@ -290,19 +290,19 @@ fn is_selected(item: &Value, (name, value): (&str, &str)) -> bool {
 
 /// Returns the member at a path. `None` if it is absent.
 fn find<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('/').try_fold(document, |place, step| match selector(step) {
-        Some(wanted) => place.as_array()?.iter().find(|item| is_selected(item, wanted)),
-        None => place.get(step),
+    path.split('/').try_fold(document, |member, step| match selector(step) {
+        Some(wanted) => member.as_array()?.iter().find(|item| is_selected(item, wanted)),
+        None => member.get(step),
     })
 }
 
 /// Returns the member at a path, and creates it and the objects and lists around it.
-fn place<'a>(document: &'a mut Value, steps: &[&str]) -> &'a mut Value {
-    let mut place = document;
+fn member<'a>(document: &'a mut Value, steps: &[&str]) -> &'a mut Value {
+    let mut member = document;
     for step in steps {
-        place = match selector(step) {
+        member = match selector(step) {
             Some(wanted) => {
-                let mut items = match place.take() {
+                let mut items = match member.take() {
                     Value::Array(items) => items,
                     _ => Vec::new(),
                 };
@@ -311,18 +311,18 @@ fn place<'a>(document: &'a mut Value, steps: &[&str]) -> &'a mut Value {
                 if known.is_none() {
                     items.push(json!({ wanted.0: wanted.1 }));
                 }
-                *place = Value::Array(items);
-                &mut place[at]
+                *member = Value::Array(items);
+                &mut member[at]
             }
             None => {
-                if !place.is_object() {
-                    *place = json!({});
+                if !member.is_object() {
+                    *member = json!({});
                 }
-                &mut place[*step]
+                &mut member[*step]
             }
         };
     }
-    place
+    member
 }
 
 /// Removes the member at a path, with each object that then has no member, and with the object of a list that the path selects.
@@ -330,9 +330,9 @@ pub(crate) fn remove(document: &mut Value, path: &str) {
     remove_steps(document, &path.split('/').collect::<Vec<_>>());
 }
 
-fn remove_steps(place: &mut Value, steps: &[&str]) {
+fn remove_steps(member: &mut Value, steps: &[&str]) {
     let Some((step, rest)) = steps.split_first() else { return };
-    match (selector(step), place) {
+    match (selector(step), member) {
         (Some(wanted), Value::Array(items)) => items.retain(|item| !is_selected(item, wanted)),
         (None, Value::Object(members)) => {
             if let Some(member) = members.get_mut(*step) {

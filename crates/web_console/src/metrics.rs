@@ -47,8 +47,8 @@ mod tests {
     fn metric_samples_are_parsed_with_labels_and_values() {
         let text = "# TYPE a counter\na_total{outcome=\"full\",door=\"x}y\"} 7.0\nb 0.25\nc_total{} 3\nbroken\n# EOF\n";
         let all = samples(text, |_| true);
-        let of = |place: usize| {
-            let sample: &Sample = &all[place];
+        let of = |index: usize| {
+            let sample: &Sample = &all[index];
             (sample.name.as_str(), sample.labels.as_str(), sample.value.as_str())
         };
         assert_eq!(all.len(), 3);

@@ -11,11 +11,12 @@ pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
 /// Returns the filters of a list: the query without empty parameters, `cursor` and `done`.
 pub(crate) fn filters(query: Option<&str>) -> String {
     let pairs = pairs(query);
-    let kept = pairs.iter().filter(|(name, value)| !value.is_empty() && name != "cursor" && name != "done");
-    let kept: Vec<String> = kept
+    let retained =
+        pairs.iter().filter(|(name, value)| !value.is_empty() && name != "cursor" && name != "done");
+    let retained: Vec<String> = retained
         .map(|(name, value)| format!("{}={}", api::path::segment(name), api::path::segment(value)))
         .collect();
-    kept.join("&")
+    retained.join("&")
 }
 
 /// Returns the value of a parameter; the default if it is absent.

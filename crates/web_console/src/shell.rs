@@ -177,12 +177,12 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn navigation(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationItem, bool)>)> {
     let path = session.path.split('?').next().unwrap_or_default();
-    let here = current(path);
-    let is_here = |item: &NavigationItem| here == Some(item.path);
+    let current_path = current(path);
+    let is_current = |item: &NavigationItem| current_path == Some(item.path);
     let groups = NAVIGATION.iter().map(|(group, navigation)| {
         let shown =
             navigation.iter().filter(|item| item.permission.is_empty() || session.may(item.permission));
-        (*group, shown.map(|item| (item, is_here(item))).collect::<Vec<_>>())
+        (*group, shown.map(|item| (item, is_current(item))).collect::<Vec<_>>())
     });
     groups.filter(|(_, navigation)| !navigation.is_empty()).collect()
 }

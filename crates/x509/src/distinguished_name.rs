@@ -185,8 +185,8 @@ fn push_escaped(out: &mut String, value: &str) {
             '#' if index == 0 => out.push_str("\\#"),
             ' ' if index == 0 || index == last => out.push_str("\\ "),
             c if c.is_control() => {
-                let mut octets = [0; 4];
-                for b in c.encode_utf8(&mut octets).bytes() {
+                let mut bytes = [0; 4];
+                for b in c.encode_utf8(&mut bytes).bytes() {
                     let _ = write!(out, "\\{b:02X}");
                 }
             }

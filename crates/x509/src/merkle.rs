@@ -133,21 +133,21 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root
     if index >= size || proof.len() > PROOF_MAX {
         return false;
     }
-    let (mut place, mut last, mut hash) = (index, size - 1, *leaf);
+    let (mut position, mut last, mut hash) = (index, size - 1, *leaf);
     for sibling in proof {
         if last == 0 {
             return false;
         }
-        if place & 1 == 1 || place == last {
+        if position & 1 == 1 || position == last {
             hash = node_hash(sibling, &hash);
             // A node without a right neighbour moves up until it is a right node.
-            while place & 1 == 0 && place != 0 {
-                (place, last) = (place >> 1, last >> 1);
+            while position & 1 == 0 && position != 0 {
+                (position, last) = (position >> 1, last >> 1);
             }
         } else {
             hash = node_hash(&hash, sibling);
         }
-        (place, last) = (place >> 1, last >> 1);
+        (position, last) = (position >> 1, last >> 1);
     }
     last == 0 && hash == *root
 }
@@ -193,9 +193,9 @@ pub fn verify_consistency(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) 
     if old == 0 {
         return proof.is_empty() && *old_root == empty_root();
     }
-    let (mut place, mut last) = (old - 1, new - 1);
-    while place & 1 == 1 {
-        (place, last) = (place >> 1, last >> 1);
+    let (mut position, mut last) = (old - 1, new - 1);
+    while position & 1 == 1 {
+        (position, last) = (position >> 1, last >> 1);
     }
     // If the old tree is a perfect subtree of the new one, the first node is the old root itself.
     let (start, rest) = if old.is_power_of_two() {
@@ -211,16 +211,16 @@ pub fn verify_consistency(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) 
         if last == 0 {
             return false;
         }
-        if place & 1 == 1 || place == last {
+        if position & 1 == 1 || position == last {
             old_hash = node_hash(sibling, &old_hash);
             new_hash = node_hash(sibling, &new_hash);
-            while place & 1 == 0 && place != 0 {
-                (place, last) = (place >> 1, last >> 1);
+            while position & 1 == 0 && position != 0 {
+                (position, last) = (position >> 1, last >> 1);
             }
         } else {
             new_hash = node_hash(&new_hash, sibling);
         }
-        (place, last) = (place >> 1, last >> 1);
+        (position, last) = (position >> 1, last >> 1);
     }
     last == 0 && old_hash == *old_root && new_hash == *new_root
 }

@@ -105,7 +105,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 /// Decodes base64 (RFC 4648 section 4) with or without padding, and with white space anywhere.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity((text.len() / 4 * 3).min(BLOCK_BYTES_MAX));
-    let (mut bits, mut held) = (0u32, 0);
+    let (mut bits, mut bit_count) = (0u32, 0);
     let mut letters = text.iter().filter(|b| !b.is_ascii_whitespace());
     for &letter in letters.by_ref() {
         let value = match letter {
@@ -118,10 +118,10 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             _ => return None,
         };
         bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
+        bit_count += 6;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            out.push((bits >> bit_count) as u8);
         }
         if out.len() > BLOCK_BYTES_MAX {
             return None;

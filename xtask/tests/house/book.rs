@@ -96,13 +96,13 @@ fn pages() -> Vec<PathBuf> {
 fn fault(page: &Path, link: &Link) -> Option<String> {
     let (path, fragment) = link.target.split_once('#').unwrap_or((&link.target, ""));
     let file = if path.is_empty() { page.to_owned() } else { plain(&page.parent()?.join(path)) };
-    let place = format!("{}:{}: {}", shown(page), link.line, link.target);
+    let location = format!("{}:{}: {}", shown(page), link.line, link.target);
     if !file.is_file() {
-        return Some(format!("{place}: no such file"));
+        return Some(format!("{location}: no such file"));
     }
     let is_page = file.extension().is_some_and(|extension| extension == "md");
     if !fragment.is_empty() && is_page && !anchors(&read(&file)).contains(fragment) {
-        return Some(format!("{place}: no such heading"));
+        return Some(format!("{location}: no such heading"));
     }
     None
 }

@@ -83,8 +83,8 @@ pub(crate) fn schemas(text: &str) -> Vec<String> {
         Some(rest.chars().take_while(|c| c.is_alphanumeric()).collect())
     };
     let lines: Vec<&str> = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).collect();
-    let places = lines.iter().enumerate().filter(|(_, line)| derives(line));
-    places.filter_map(|(at, _)| lines[at..].iter().find_map(|line| name(line))).collect()
+    let derive_lines = lines.iter().enumerate().filter(|(_, line)| derives(line));
+    derive_lines.filter_map(|(at, _)| lines[at..].iter().find_map(|line| name(line))).collect()
 }
 
 /// Returns paths such as `scan/src/engine.rs` that a document names in backticks, but that do not exist below `crates`.

@@ -133,9 +133,9 @@ impl<'a> Scope<'a> {
         let indent = |line: &str| line.len() - line.trim_start().len();
         let (mut start, mut depth) = (0, 0);
         for line in file[..at].split_inclusive('\n').scan(0, |position, line| {
-            let here = *position;
+            let line_start = *position;
             *position += line.len();
-            Some((here, line))
+            Some((line_start, line))
         }) {
             if starts(line.1) {
                 (start, depth) = (line.0, indent(line.1));
@@ -249,11 +249,11 @@ fn encoded(scope: &Scope<'_>, at: usize, tail: &str) -> Option<(&'static str, Ve
     let rest = &scope.file[at..scope.end];
     let kinds = ["Counter", "Gauge", "Histogram"].into_iter().zip(["counter", "gauge", "histogram"]);
     let named = |text: &str| {
-        let places = kinds.clone().filter_map(|(name, kind)| {
+        let positions = kinds.clone().filter_map(|(name, kind)| {
             let found = [format!("MetricType::{name}"), format!("Const{name}")];
             Some((found.iter().filter_map(|found| text.find(found.as_str())).min()?, kind))
         });
-        places.min().map(|(_, kind)| kind)
+        positions.min().map(|(_, kind)| kind)
     };
     let of_variable = || {
         let name = words(tail.split_once(".metric_type()")?.0).last()?.1;
@@ -329,13 +329,13 @@ fn metrics_of(file: &str, source: &str) -> BTreeMap<String, Metric> {
             && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
     };
     let mut metrics = BTreeMap::new();
-    for (place, name) in texts.iter().enumerate().filter(|(_, literal)| is_name(&literal.text)) {
+    for (index, name) in texts.iter().enumerate().filter(|(_, literal)| is_name(&literal.text)) {
         let full = match name.text.starts_with("bulla_") {
             true => name.text.clone(),
             false => prefix(name.start) + &name.text,
         };
         let scope = Scope::around(shipped, name.start);
-        let Some((help, end)) = help_of(&scope, name, texts.get(place + 1)) else { continue };
+        let Some((help, end)) = help_of(&scope, name, texts.get(index + 1)) else { continue };
         if full.starts_with("bulla_") {
             let found = kind_and_labels(&scope, name.start, end);
             let (kind, mut labels) =

@@ -38,10 +38,10 @@ fn problem_types_are_documented() {
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
     assert!(used.len() > 20, "the rule sees only {used:?}");
     let missing: Vec<_> = used.difference(&documented).collect();
-    let gone: Vec<_> = documented.difference(&used).collect();
+    let unused: Vec<_> = documented.difference(&used).collect();
     assert!(
-        missing.is_empty() && gone.is_empty(),
-        "docs/reference/errors.md lacks {missing:?} and has {gone:?}"
+        missing.is_empty() && unused.is_empty(),
+        "docs/reference/errors.md lacks {missing:?} and has {unused:?}"
     );
 }
 

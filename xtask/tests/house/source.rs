@@ -161,14 +161,14 @@ fn character_length(text: &str) -> Option<usize> {
 }
 
 fn without_tests(code: &str) -> String {
-    let mut kept = String::with_capacity(code.len());
+    let mut retained = String::with_capacity(code.len());
     let mut rest = code;
     while let Some(at) = ["#[cfg(test)]", "#[cfg(all(test"].iter().filter_map(|mark| rest.find(mark)).min() {
-        kept.push_str(&rest[..at]);
+        retained.push_str(&rest[..at]);
         rest = &rest[at..];
         rest = &rest[item_length(rest)..];
     }
-    kept + rest
+    retained + rest
 }
 
 /// Returns the length of an item with its attributes, up to its `;` or its last brace.

@@ -142,11 +142,11 @@ impl Folder {
         let spki = leaf.public_key.spki_sha256.to_string();
         let path = self.path("certificates").join(format!("{certificate}.json"));
         let before: Option<DeployedCertificate> = read_json(&path)?;
-        let mut keys = before.map(|held| held.keys).unwrap_or_default();
+        let mut keys = before.map(|record| record.keys).unwrap_or_default();
         keys.retain(|known| *known != spki);
         keys.insert(0, spki.clone());
         let dropped = keys.split_off(keys.len().min(KEYS_KEPT));
-        let held = DeployedCertificate {
+        let record = DeployedCertificate {
             certificate,
             name: name.to_owned(),
             names: leaf.subject_alt_names.iter().map(name_text).collect(),
@@ -154,7 +154,7 @@ impl Folder {
             not_after: leaf.not_after.0,
             keys,
         };
-        write_json(&path, &held)?;
+        write_json(&path, &record)?;
         for key in dropped {
             remove(&self.key_path(&key))?;
         }
@@ -174,7 +174,7 @@ impl Folder {
             known.extend(read_json::<NewCsr>(&path)?.map(|made| made.spki));
         }
         for path in self.files("certificates", "json") {
-            known.extend(read_json::<DeployedCertificate>(&path)?.into_iter().flat_map(|held| held.keys));
+            known.extend(read_json::<DeployedCertificate>(&path)?.into_iter().flat_map(|record| record.keys));
         }
         for path in self.files("keys", "pem") {
             let name = path.file_stem().and_then(|name| name.to_str());
@@ -232,24 +232,24 @@ mod tests {
     #[test]
     fn key_is_found_by_its_public_key_and_unused_files_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Folder::new(folder.path()).unwrap();
+        let agent_folder = Folder::new(folder.path()).unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let job = Uuid::now_v7();
-        let made = kept.write_csr(job, &key, "csr".to_owned()).unwrap();
-        assert_eq!(kept.load_csr(job).unwrap().unwrap().csr_pem, "csr");
+        let made = agent_folder.write_csr(job, &key, "csr".to_owned()).unwrap();
+        assert_eq!(agent_folder.load_csr(job).unwrap().unwrap().csr_pem, "csr");
         assert_eq!(made.spki, key.spki_hash().to_string());
-        let found = kept.key(&key.spki_hash()).unwrap().unwrap();
+        let found = agent_folder.key(&key.spki_hash()).unwrap().unwrap();
         assert_eq!(found.spki(), key.spki());
-        assert!(kept.key(&SpkiHash::of(b"other")).unwrap().is_none());
+        assert!(agent_folder.key(&SpkiHash::of(b"other")).unwrap().is_none());
         // A key without a CSR is unused.
         let stray = PrivateKey::generate(KeyType::P256).unwrap();
-        let path = kept.key_path(&stray.spki_hash().to_string());
+        let path = agent_folder.key_path(&stray.spki_hash().to_string());
         std::fs::write(&path, stray.to_pkcs8_pem().as_bytes()).unwrap();
         // A half-written key file is unused too.
         let half = path.with_file_name("half.new");
         std::fs::write(&half, "-----BEGIN").unwrap();
-        kept.remove_leftover_files().unwrap();
+        agent_folder.remove_leftover_files().unwrap();
         assert!(!path.exists() && !half.exists());
-        assert!(kept.key(&key.spki_hash()).unwrap().is_some());
+        assert!(agent_folder.key(&key.spki_hash()).unwrap().is_some());
     }
 }

@@ -92,7 +92,7 @@ pub struct Agent {
     clock: Clock,
     under_way: Arc<Mutex<HashSet<Uuid>>>,
     /// Earliest time of the next attempt to renew the client certificate, seconds since 1970-01-01 UTC.
-    renew_again_at: i64,
+    next_renewal_at: i64,
 }
 
 impl Agent {
@@ -183,7 +183,7 @@ impl Agent {
         folder.remove_leftover_files()?;
         let api = Arc::new(api_of(&folder, &settings, &identity)?);
         let under_way = Arc::default();
-        Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
+        Ok(Self { folder, settings, identity, api, deployer, clock, under_way, next_renewal_at: 0 })
     }
 
     /// Returns the name that the agent was enrolled with.
@@ -299,10 +299,10 @@ impl Agent {
     async fn renew_if_due(&mut self) -> Result<(), AgentRunError> {
         let now = self.clock.now_seconds();
         let leaf = &self.identity.leaf;
-        if now < self.identity.renew_at() || now < self.renew_again_at {
+        if now < self.identity.renew_at() || now < self.next_renewal_at {
             return Ok(());
         }
-        self.renew_again_at = now.saturating_add(RENEW_PAUSE_SECONDS);
+        self.next_renewal_at = now.saturating_add(RENEW_PAUSE_SECONDS);
         let csr_pem = bare_csr(&self.identity.key)?;
         let enrolled = match api::renew(&self.api, csr_pem).await {
             Ok(enrolled) => enrolled,

@@ -488,18 +488,18 @@ impl DeployerState {
     /// Restores the files of a backup. Returns whether there were any.
     fn restore(&self, journal: &Journal, policy: &Policy) -> Result<bool, DeployError> {
         let files = self.state.read_backup(journal.target, journal.backup)?;
-        let places: Result<Vec<_>, _> =
+        let target_files: Result<Vec<_>, _> =
             files.iter().map(|(backup_file, _)| TargetFile::of(&backup_file.path)).collect();
-        let places = places?;
+        let target_files = target_files?;
         let own = self.state.exec_path(journal.target).canonicalize().ok();
         let is_own = |path: &Path| own.as_ref().is_some_and(|own| path.parent() == Some(own));
-        let hosts = places.iter().map(TargetFile::path).filter(|path| !is_own(path));
+        let hosts = target_files.iter().map(TargetFile::path).filter(|path| !is_own(path));
         let denied: Vec<DeniedAction> = hosts.filter_map(|path| policy.path(path).err()).collect();
         if !denied.is_empty() {
             let (refusal, journal) = (policy.refusal(denied), self.state.journal_path(journal.target));
             return Err(DeployError::Undo { refusal, journal });
         }
-        for (number, ((backup_file, content), place)) in files.iter().zip(&places).enumerate() {
+        for (number, ((backup_file, content), place)) in files.iter().zip(&target_files).enumerate() {
             place.remove_staged_file()?;
             self.step(&format!("undo {number}"), || restore_file(place, backup_file, content.as_ref()))?;
         }

@@ -16,16 +16,16 @@ type StopCondition = dyn Fn(&str) -> bool + Send + Sync;
 pub struct Halted(String);
 
 impl Fault {
-    /// Creates a fault that stops a deployment at the first step for which `ask` returns true. `ask` gets the name of the step,
+    /// Creates a fault that stops a deployment at the first step for which `should_halt` returns true. `should_halt` gets the name of the step,
     /// such as "before commit 1".
-    pub fn new(ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(ask)))
+    pub fn new(should_halt: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(should_halt)))
     }
 
-    pub(crate) fn at(&self, place: impl FnOnce() -> String) -> Result<(), Halted> {
-        let Some(ask) = &self.0 else { return Ok(()) };
-        let place = place();
-        if ask(&place) { Err(Halted(place)) } else { Ok(()) }
+    pub(crate) fn at(&self, step: impl FnOnce() -> String) -> Result<(), Halted> {
+        let Some(should_halt) = &self.0 else { return Ok(()) };
+        let step = step();
+        if should_halt(&step) { Err(Halted(step)) } else { Ok(()) }
     }
 }
 

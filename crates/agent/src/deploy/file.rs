@@ -275,14 +275,14 @@ mod tests {
         std::fs::create_dir(&entry).unwrap();
         std::fs::write(live.join("a.pem"), "old").unwrap();
         symlink("../live/a.pem", entry.join("a.pem")).unwrap();
-        let place = TargetFile::of(&entry.join("a.pem")).unwrap();
-        assert_eq!(place.path(), live.canonicalize().unwrap().join("a.pem"));
-        place.stage(b"new", own_attributes(0o640)).unwrap();
+        let target_file = TargetFile::of(&entry.join("a.pem")).unwrap();
+        assert_eq!(target_file.path(), live.canonicalize().unwrap().join("a.pem"));
+        target_file.stage(b"new", own_attributes(0o640)).unwrap();
         assert_eq!(std::fs::read(live.join("a.pem")).unwrap(), b"old");
-        place.commit().unwrap();
+        target_file.commit().unwrap();
         assert_eq!(std::fs::read(entry.join("a.pem")).unwrap(), b"new");
         assert!(entry.join("a.pem").symlink_metadata().unwrap().is_symlink());
-        assert_eq!(place.read().unwrap().unwrap().attributes, own_attributes(0o640));
+        assert_eq!(target_file.read().unwrap().unwrap().attributes, own_attributes(0o640));
     }
 
     #[test]

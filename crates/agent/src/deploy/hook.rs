@@ -228,13 +228,13 @@ async fn feed(stdin: Option<tokio::process::ChildStdin>, text: Vec<u8>) {
 }
 
 /// Keeps the last [`OUTPUT_MAX`] bytes of a pipe.
-async fn collect(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+async fn collect(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
     let mut chunk = vec![0; 4_096];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..read]);
-        if kept.len() > 2 * OUTPUT_MAX {
-            kept.drain(..kept.len() - OUTPUT_MAX);
+        tail.extend_from_slice(&chunk[..read]);
+        if tail.len() > 2 * OUTPUT_MAX {
+            tail.drain(..tail.len() - OUTPUT_MAX);
         }
     }
 }

@@ -156,7 +156,7 @@ impl StateFolder {
                 write_private(&folder.join(position.to_string()), content)?;
             }
         }
-        let manifest = Manifest { files: files.iter().map(|(kept, _)| kept.clone()).collect() };
+        let manifest = Manifest { files: files.iter().map(|(backup_file, _)| backup_file.clone()).collect() };
         write_json(&folder.join("manifest.json"), &manifest)?;
         Ok(number)
     }
@@ -172,16 +172,16 @@ impl StateFolder {
         let manifest: Manifest = read_json(&path)?
             .ok_or_else(|| StateError::Corrupt { path, reason: "the file is missing".to_owned() })?;
         let mut files = Vec::with_capacity(manifest.files.len());
-        for (position, kept) in manifest.files.into_iter().enumerate() {
+        for (position, backup_file) in manifest.files.into_iter().enumerate() {
             let path = folder.join(position.to_string());
-            let content = match kept.attributes {
+            let content = match backup_file.attributes {
                 Some(_) => {
                     let read = std::fs::read(&path).map_err(|error| failed(&path, "read", &error))?;
                     Some(Zeroizing::new(read))
                 }
                 None => None,
             };
-            files.push((kept, content));
+            files.push((backup_file, content));
         }
         Ok(files)
     }

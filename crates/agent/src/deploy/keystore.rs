@@ -102,9 +102,9 @@ fn protected(key: &[u8], password: &[u8]) -> Vec<u8> {
     let salt = &hash.as_ref()[..SALT];
     let mut sealed = salt.to_vec();
     let mut block: Vec<u8> = salt.to_vec();
-    for piece in key.chunks(SALT) {
+    for chunk in key.chunks(SALT) {
         block = Sha1::new().chain_update(password).chain_update(&block).finalize().to_vec();
-        sealed.extend(piece.iter().zip(&block).map(|(a, b)| a ^ b));
+        sealed.extend(chunk.iter().zip(&block).map(|(a, b)| a ^ b));
     }
     sealed.extend(Sha1::new().chain_update(password).chain_update(key).finalize());
     x509::der::write(|out| {

@@ -161,8 +161,11 @@ fn pem_contents(target: &Target, pem: &PemTarget, material: &Material) -> Vec<Co
         config(target, pem, material).as_bytes().to_vec(),
     ];
     let all = all.map(|content| (Zeroizing::new(content), None));
-    let there = pem_files(pem).map(|(spec, _)| spec.is_some());
-    all.into_iter().zip(there).filter_map(|(content, there)| there.then_some(content)).collect()
+    let configured = pem_files(pem).map(|(spec, _)| spec.is_some());
+    all.into_iter()
+        .zip(configured)
+        .filter_map(|(content, configured)| configured.then_some(content))
+        .collect()
 }
 
 fn hook(given: Option<&HookCommand>, preset: &[&str], seconds: u32) -> Option<Hook> {

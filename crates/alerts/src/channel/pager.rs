@@ -69,8 +69,8 @@ pub(super) fn opsgenie(config: &Opsgenie, message: &Message) -> Option<Outgoing>
         "priority": priority,
         "tags": [message.kind],
     });
-    let ask = Outgoing::json(&config.url, &body);
-    Some(ask.header("authorization", format!("GenieKey {}", config.api_key.expose())))
+    let request = Outgoing::json(&config.url, &body);
+    Some(request.header("authorization", format!("GenieKey {}", config.api_key.expose())))
 }
 
 fn close(config: &Opsgenie, alias: &str) -> Outgoing {

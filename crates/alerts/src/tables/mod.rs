@@ -214,16 +214,16 @@ pub struct Raised {
 pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Raised>, StoreError> {
     // A statement may change a row only once, so repeats within a batch are counted here.
     let mut distinct: Vec<(NewAlert, i64)> = Vec::with_capacity(alerts.len());
-    let mut places = std::collections::HashMap::new();
+    let mut indices = std::collections::HashMap::new();
     for alert in alerts {
-        match places.get(&alert.dedup) {
-            Some(&place) => {
-                let (known, count): &mut (NewAlert, i64) = &mut distinct[place];
+        match indices.get(&alert.dedup) {
+            Some(&index) => {
+                let (known, count): &mut (NewAlert, i64) = &mut distinct[index];
                 *known = alert;
                 *count += 1;
             }
             None => {
-                places.insert(alert.dedup.clone(), distinct.len());
+                indices.insert(alert.dedup.clone(), distinct.len());
                 distinct.push((alert, 1));
             }
         }
@@ -666,7 +666,7 @@ impl Alerts<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn held_deliveries(
+    pub async fn deliveries_for_digest(
         self,
         before_us: i64,
         limit: i64,

@@ -34,14 +34,14 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let (status, got) = (Arc::new(AtomicU16::new(200)), Arc::new(Mutex::new(Vec::new())));
-        let (answer, kept) = (Arc::clone(&status), Arc::clone(&got));
+        let (answer, requests) = (Arc::clone(&status), Arc::clone(&got));
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let (answer, kept) = (Arc::clone(&answer), Arc::clone(&kept));
+                let (answer, requests) = (Arc::clone(&answer), Arc::clone(&requests));
                 tokio::spawn(async move {
                     let Some((head, body)) = read_request(&mut stream).await else { return };
                     let status = answer.load(Ordering::SeqCst);
-                    kept.lock().push((head, serde_json::from_slice(&body).unwrap_or_default()));
+                    requests.lock().push((head, serde_json::from_slice(&body).unwrap_or_default()));
                     let wait = if status == 429 { "retry-after: 600\r\n" } else { "" };
                     let text = format!(
                         "HTTP/1.1 {status} X\r\n{wait}content-length: 0\r\nconnection: close\r\n\r\n"
@@ -63,17 +63,17 @@ impl Receiver {
 }
 
 async fn read_request(stream: &mut tokio::net::TcpStream) -> Option<(String, Vec<u8>)> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     loop {
         let mut buffer = [0; 4096];
         let read = stream.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
-        octets.extend_from_slice(&buffer[..read]);
-        let Some(end) = octets.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&octets[..end]).to_lowercase();
+        bytes.extend_from_slice(&buffer[..read]);
+        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
         let length =
             head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
-        if octets.len() >= end + 4 + length {
-            return Some((head, octets[end + 4..end + 4 + length].to_vec()));
+        if bytes.len() >= end + 4 + length {
+            return Some((head, bytes[end + 4..end + 4 + length].to_vec()));
         }
     }
 }
@@ -292,8 +292,8 @@ async fn failed_channel_receives_raised_and_resolved_messages_on_recovery(world:
     world.receiver.answers(200);
     world.passes(3_600_000_000);
     world.settle().await;
-    let told = titles(&world.receiver.taken());
-    assert_eq!(told, ["raised web expires in 5 days", "resolved web expires in 5 days"]);
+    let sent = titles(&world.receiver.taken());
+    assert_eq!(sent, ["raised web expires in 5 days", "resolved web expires in 5 days"]);
 }
 
 async fn unacknowledged_alerts_escalate_and_silenced_alerts_are_not_sent(world: World) {

@@ -33,7 +33,7 @@ impl<'a> Bindings<'a> {
             Some((from..from + credentials.len(), reference(credentials)?))
         });
         let mut references: Vec<_> = found.collect();
-        references.sort_by_key(|(place, _)| place.start);
+        references.sort_by_key(|(range, _)| range.start);
         Some(Self { text, references })
     }
 
@@ -49,10 +49,10 @@ impl<'a> Bindings<'a> {
         let length = self.text.len() + values.iter().map(|value| value.len()).sum::<usize>();
         let mut replaced = String::with_capacity(length);
         let mut from = 0;
-        for ((place, _), value) in self.references.iter().zip(values) {
-            replaced.push_str(&self.text[from..place.start]);
+        for ((range, _), value) in self.references.iter().zip(values) {
+            replaced.push_str(&self.text[from..range.start]);
             replaced.push_str(value);
-            from = place.end;
+            from = range.end;
         }
         replaced.push_str(&self.text[from..]);
         replaced

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::external::Witness;
 use super::file::FileWitness;
 use super::options::WitnessOptions;
-use super::place::Witness;
 use super::syslog::SyslogWitness;
 
 /// Pause after the first failure of a witness in µs. The pause doubles with each further failure.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
 
-use super::place::Witness;
+use super::external::Witness;
 
 /// A witness that appends each head to a file as a line. It returns once the line is synced to disk.
 #[derive(Debug)]

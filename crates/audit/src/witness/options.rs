@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::place::Witness;
+use super::external::Witness;
 use super::syslog::SyslogAddress;
 use super::webhook::WebhookWitness;
 

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 
-use super::place::Witness;
+use super::external::Witness;
 
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use keys::Secret;
 use uuid::Uuid;
 
-use super::place::Witness;
+use super::external::Witness;
 
 /// Timeout of a POST request.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
+mod fixture;
 mod heads;
 mod measured;
-mod place;
 mod retention;
 mod rewritten;
 mod tables;
 mod witnesses;
 
 testbed::on_both! {
-    crate::place::Fixture:
+    crate::fixture::Fixture:
     heads::signed_head_covers_all_chains_and_links_to_the_previous_head
     heads::nodes_signing_concurrently_share_one_key_and_one_head_chain
     heads::no_head_is_signed_while_the_log_is_unchanged

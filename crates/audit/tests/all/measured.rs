@@ -6,12 +6,12 @@ use std::time::Instant;
 use audit::{Reads, Step};
 use serde_json::json;
 
-use crate::place::{Fixture, event, retention};
+use crate::fixture::{Fixture, event, retention};
 
 /// Number of distinct pairs of an actor and a name. The pairs read in turn.
 const READERS: usize = 500;
 
-async fn measure(place: Fixture, which: &str, reads: Reads) {
+async fn measure(fixture: Fixture, which: &str, reads: Reads) {
     // 1000 reads per second.
     for second in 0..100 {
         let one = |at: usize| {
@@ -22,19 +22,19 @@ async fn measure(place: Fixture, which: &str, reads: Reads) {
             event.at_us += (at * 7_919 % 1_000_000) as i64;
             event
         };
-        place.put((0..1_000).map(one).collect()).await;
+        fixture.put((0..1_000).map(one).collect()).await;
     }
     let mut options = retention(None, 100_000);
     options.retention.reads = reads;
-    let log = place.with(options);
+    let log = fixture.with(options);
     let began = Instant::now();
     assert_eq!(log.retain().await.unwrap(), Step::Sealed(1));
     let sealing = began.elapsed().as_millis();
     while log.retain().await.unwrap() != Step::Nothing {}
     let took = began.elapsed().as_millis();
-    let row = audit::tables::Segments::of(&place.store).newest().await.unwrap().unwrap();
+    let row = audit::tables::Segments::of(&fixture.store).newest().await.unwrap().unwrap();
     let began = Instant::now();
-    assert_eq!(place.faults().await, [""; 0]);
+    assert_eq!(fixture.faults().await, [""; 0]);
     println!(
         "{which} {reads:?}: {sealing} ms to seal, {took} ms with deleting rows, {:.1} bytes a read, {} ms to verify",
         (row.bytes as usize + row.head.len()) as f64 / 100_000.0,

@@ -2,48 +2,48 @@
 
 use audit::AuditOptions;
 use audit_proof::head;
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 use authority::keystore::KeyStore;
 use keys::Keyring;
 
-use crate::place::Fixture;
+use crate::fixture::Fixture;
 
-pub(crate) async fn rewritten_history_is_detected_by_the_witnessed_head(place: Fixture) {
-    place.write(1, 5).await;
-    let log = place.with_file(place.witness());
+pub(crate) async fn rewritten_history_is_detected_by_the_witnessed_head(fixture: Fixture) {
+    fixture.write(1, 5).await;
+    let log = fixture.with_file(fixture.witness());
     log.sign().await.unwrap();
     log.send_to_witnesses().await.unwrap();
-    place.write(1, 2).await;
-    let kept = StoredHeads::parse(&std::fs::read_to_string(place.witness()).unwrap()).unwrap();
-    let before = place.audited(&kept.signed).await;
+    fixture.write(1, 2).await;
+    let stored_heads = StoredHeads::parse(&std::fs::read_to_string(fixture.witness()).unwrap()).unwrap();
+    let before = fixture.audited(&stored_heads.signed).await;
     assert!(before.good && before.signed_heads == 1, "{:?}", before.faults);
 
-    place.rewrite(0, 2, "user:mallory").await;
+    fixture.rewrite(0, 2, "user:mallory").await;
 
-    assert_eq!(place.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
-    let unwitnessed = place.audited(&[]).await;
+    assert_eq!(fixture.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
+    let unwitnessed = fixture.audited(&[]).await;
     assert!(unwitnessed.good, "without a head nothing is seen: {:?}", unwitnessed.faults);
-    let audited = place.audited(&kept.signed).await;
+    let audited = fixture.audited(&stored_heads.signed).await;
     assert!(
         !audited.good && audited.faults[0].contains("does not match the kept head"),
         "{:?}",
         audited.faults
     );
-    let faults = place.faults().await;
+    let faults = fixture.faults().await;
     assert!(faults[0].contains("does not match a signed head"), "{faults:?}");
 }
 
-pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(place: Fixture) {
-    place.write(1, 2).await;
-    let signed = place.log.sign().await.unwrap();
-    let (_, key) = place.log.public_key().await.unwrap();
+pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(fixture: Fixture) {
+    fixture.write(1, 2).await;
+    let signed = fixture.log.sign().await.unwrap();
+    let (_, key) = fixture.log.public_key().await.unwrap();
     // Forge a head with another server's key over the same log: an attacker without the master key can do this.
-    let other = place.database.open().await;
-    let keystore = KeyStore::new(other.clone(), Keyring::ephemeral(), place.clock.clone());
+    let other = fixture.database.open().await;
+    let keystore = KeyStore::new(other.clone(), Keyring::ephemeral(), fixture.clock.clone());
     let parts = audit::AuditParts {
         store: other.clone(),
         keystore,
-        clock: place.clock.clone(),
+        clock: fixture.clock.clone(),
         options: AuditOptions::default(),
     };
     other.execute("-- test\nDELETE FROM audit_keys", Vec::new()).await.unwrap();
@@ -61,14 +61,14 @@ pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(pl
     assert!(StoredHeads::parse(&both).unwrap().check(None).1[0].contains("twice with different contents"));
 }
 
-pub(crate) async fn truncated_chain_is_detected_by_a_signed_head(place: Fixture) {
-    place.write(1, 4).await;
-    let signed = place.log.sign().await.unwrap();
-    let rows = place.store.audit_chain_page(0, 0, 100).await.unwrap();
+pub(crate) async fn truncated_chain_is_detected_by_a_signed_head(fixture: Fixture) {
+    fixture.write(1, 4).await;
+    let signed = fixture.log.sign().await.unwrap();
+    let rows = fixture.store.audit_chain_page(0, 0, 100).await.unwrap();
     let last = rows.last().unwrap().sequence;
     assert!(last >= 3);
     let end = &rows[rows.len() - 3];
-    place
+    fixture
         .store
         .execute(
             "-- test\nDELETE FROM audit_events WHERE shard = 0 AND sequence > ?1",
@@ -77,9 +77,13 @@ pub(crate) async fn truncated_chain_is_detected_by_a_signed_head(place: Fixture)
         .await
         .unwrap();
     let head = "-- test\nUPDATE audit_chains SET sequence = ?1, hash = ?2 WHERE shard = 0";
-    place.store.execute(head, vec![end.sequence.into(), end.hash.into()]).await.unwrap();
-    assert_eq!(place.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
-    assert!(place.faults().await[0].contains("but a signed head covers event"), "{:?}", place.faults().await);
-    let audited = place.audited(&[signed]).await;
+    fixture.store.execute(head, vec![end.sequence.into(), end.hash.into()]).await.unwrap();
+    assert_eq!(fixture.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
+    assert!(
+        fixture.faults().await[0].contains("but a signed head covers event"),
+        "{:?}",
+        fixture.faults().await
+    );
+    let audited = fixture.audited(&[signed]).await;
     assert!(audited.faults[0].contains("of the kept head is missing"), "{:?}", audited.faults);
 }

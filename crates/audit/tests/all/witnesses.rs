@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use audit::{AuditOptions, SyslogAddress, WebhookWitness, WitnessOptions};
 use audit_proof::head;
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 use callout::Posts;
 use db::Cost;
 use keys::Secret;
@@ -13,7 +13,7 @@ use outbound::resolve::Resolver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
 
-use crate::place::Fixture;
+use crate::fixture::Fixture;
 
 impl Fixture {
     async fn event_kinds(&self) -> Vec<String> {
@@ -28,60 +28,60 @@ impl Fixture {
     }
 }
 
-pub(crate) async fn witness_file_contains_each_head_once_despite_failures(place: Fixture) {
-    let path = place.database.path("worm").join("heads.jsonl");
-    let log = place.with_file(path.clone());
-    place.sign_another().await;
+pub(crate) async fn witness_file_contains_each_head_once_despite_failures(fixture: Fixture) {
+    let path = fixture.database.path("worm").join("heads.jsonl");
+    let log = fixture.with_file(path.clone());
+    fixture.sign_another().await;
     // The parent folder does not exist.
     log.send_to_witnesses().await.unwrap();
-    place.sign_another().await;
-    place.clock.advance(Duration::from_secs(11));
+    fixture.sign_another().await;
+    fixture.clock.advance(Duration::from_secs(11));
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, ["audit.witness_failing"], "once, not at each failure");
+    assert_eq!(fixture.event_kinds().await, ["audit.witness_failing"], "once, not at each failure");
     std::fs::create_dir(path.parent().unwrap()).unwrap();
     log.send_to_witnesses().await.unwrap();
     assert!(!path.exists(), "it waits before it tries again");
-    place.clock.advance(Duration::from_secs(21));
+    fixture.clock.advance(Duration::from_secs(21));
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, ["audit.witness_failing", "audit.witness_recovered"]);
-    place.sign_another().await;
+    assert_eq!(fixture.event_kinds().await, ["audit.witness_failing", "audit.witness_recovered"]);
+    fixture.sign_another().await;
     // Another process continues where this one stopped.
     let witness = WitnessOptions { file: Some(path.clone()), ..WitnessOptions::default() };
-    let again = place.again(AuditOptions { witness, ..AuditOptions::default() }).await;
-    again.send_to_witnesses().await.unwrap();
-    again.send_to_witnesses().await.unwrap();
+    let reopened = fixture.reopened(AuditOptions { witness, ..AuditOptions::default() }).await;
+    reopened.send_to_witnesses().await.unwrap();
+    reopened.send_to_witnesses().await.unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
-    let heads = place.log.heads_after(0).await.unwrap();
+    let heads = fixture.log.heads_after(0).await.unwrap();
     let lines: Vec<String> = heads.iter().map(head::line).collect();
     assert_eq!(text.lines().collect::<Vec<_>>(), lines);
     assert_eq!(StoredHeads::parse(&text).unwrap().signed, heads);
 }
 
-pub(crate) async fn deleted_heads_raise_a_witness_alert(place: Fixture) {
-    let log = place.with_file(place.witness());
+pub(crate) async fn deleted_heads_raise_a_witness_alert(fixture: Fixture) {
+    let log = fixture.with_file(fixture.witness());
     for _ in 0..3 {
-        place.sign_another().await;
+        fixture.sign_another().await;
         log.send_to_witnesses().await.unwrap();
     }
     for table in ["audit_heads", "audit_keys"] {
-        place.store.execute(&format!("-- test\nDELETE FROM {table}"), Vec::new()).await.unwrap();
+        fixture.store.execute(&format!("-- test\nDELETE FROM {table}"), Vec::new()).await.unwrap();
     }
-    place.sign_another().await;
+    fixture.sign_another().await;
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
-    let row = audit::tables::Heads::of(&place.store).witness("file").await.unwrap().unwrap();
+    assert_eq!(fixture.event_kinds().await, ["audit.witness_failing"]);
+    let row = audit::tables::Heads::of(&fixture.store).witness("file").await.unwrap().unwrap();
     assert!(row.error.unwrap().contains("the witness has signed head 3"), "{:?}", row.sequence);
-    assert_eq!(std::fs::read_to_string(place.witness()).unwrap().lines().count(), 3);
+    assert_eq!(std::fs::read_to_string(fixture.witness()).unwrap().lines().count(), 3);
 }
 
-async fn syslog(place: &Fixture, address: &str) -> String {
-    place.sign_another().await;
+async fn syslog(fixture: &Fixture, address: &str) -> String {
+    fixture.sign_another().await;
     let address: SyslogAddress = address.parse().unwrap();
     let witness = WitnessOptions { syslog: Some(address), ..WitnessOptions::default() };
-    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    let log = fixture.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, [""; 0], "the server has it");
-    head::line(place.log.heads_after(0).await.unwrap().last().unwrap())
+    assert_eq!(fixture.event_kinds().await, [""; 0], "the server has it");
+    head::line(fixture.log.heads_after(0).await.unwrap().last().unwrap())
 }
 
 fn is_message(text: &str, head: &str) {
@@ -93,9 +93,9 @@ fn is_message(text: &str, head: &str) {
 
 #[tokio::test]
 async fn heads_are_sent_over_udp_syslog() {
-    let place = Fixture::sqlite().await;
+    let fixture = Fixture::sqlite().await;
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let head = syslog(&place, &format!("udp://{}", server.local_addr().unwrap())).await;
+    let head = syslog(&fixture, &format!("udp://{}", server.local_addr().unwrap())).await;
     let mut message = vec![0; 65_536];
     let length = server.recv(&mut message).await.unwrap();
     is_message(std::str::from_utf8(&message[..length]).unwrap(), &head);
@@ -103,7 +103,7 @@ async fn heads_are_sent_over_udp_syslog() {
 
 #[tokio::test]
 async fn heads_are_sent_over_tcp_syslog_and_closed_server_raises_alert() {
-    let place = Fixture::sqlite().await;
+    let fixture = Fixture::sqlite().await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("tcp://{}", server.local_addr().unwrap());
     let reads = tokio::spawn(async move {
@@ -113,25 +113,25 @@ async fn heads_are_sent_over_tcp_syslog_and_closed_server_raises_alert() {
         stream.shutdown().await.unwrap();
         text
     });
-    let head = syslog(&place, &address).await;
+    let head = syslog(&fixture, &address).await;
     let text = reads.await.unwrap();
     let (length, message) = text.split_once(' ').unwrap();
     assert_eq!(length.parse::<usize>().unwrap(), message.len());
     is_message(message, &head);
     // The server no longer listens.
-    place.sign_another().await;
+    fixture.sign_another().await;
     let witness = WitnessOptions { syslog: Some(address.parse().unwrap()), ..WitnessOptions::default() };
-    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    let log = fixture.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
+    assert_eq!(fixture.event_kinds().await, ["audit.witness_failing"]);
 }
 
 #[tokio::test]
 async fn heads_are_sent_over_unix_socket_syslog() {
-    let place = Fixture::sqlite().await;
-    let path = place.database.path("log");
+    let fixture = Fixture::sqlite().await;
+    let path = fixture.database.path("log");
     let server = UnixDatagram::bind(&path).unwrap();
-    let head = syslog(&place, &format!("unix:{}", path.display())).await;
+    let head = syslog(&fixture, &format!("unix:{}", path.display())).await;
     let mut message = vec![0; 65_536];
     let length = server.recv(&mut message).await.unwrap();
     is_message(std::str::from_utf8(&message[..length]).unwrap(), &head);
@@ -139,8 +139,8 @@ async fn heads_are_sent_over_unix_socket_syslog() {
 
 #[tokio::test]
 async fn webhook_to_link_local_address_is_blocked_and_head_kept_for_retry() {
-    let place = Fixture::sqlite().await;
-    place.sign_another().await;
+    let fixture = Fixture::sqlite().await;
+    fixture.sign_another().await;
     let webhook = WebhookWitness {
         posts: Posts::new(Resolver::system().unwrap(), Guard::default()),
         url: "https://169.254.169.254/heads".to_owned(),
@@ -148,10 +148,10 @@ async fn webhook_to_link_local_address_is_blocked_and_head_kept_for_retry() {
         roots: None,
     };
     let witness = WitnessOptions { webhook: Some(webhook), ..WitnessOptions::default() };
-    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    let log = fixture.with(AuditOptions { witness, ..AuditOptions::default() });
     log.send_to_witnesses().await.unwrap();
-    assert_eq!(place.event_kinds().await, ["audit.witness_failing"]);
-    let row = audit::tables::Heads::of(&place.store).witness("webhook").await.unwrap().unwrap();
+    assert_eq!(fixture.event_kinds().await, ["audit.witness_failing"]);
+    let row = audit::tables::Heads::of(&fixture.store).witness("webhook").await.unwrap().unwrap();
     let error = row.error.unwrap();
     assert!(error.contains("link-local") || error.contains("metadata"), "{error}");
     assert_eq!(row.sequence, 0, "the head is sent again");

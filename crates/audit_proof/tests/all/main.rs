@@ -5,7 +5,7 @@
 use api::audit::VerificationView;
 use audit_proof::event::{genesis, parse_export_line};
 use audit_proof::export;
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 
 /// Two events with the hashes that the server computes. The tests of `store` check the same values.
 const FIRST: &str = r#"{"at":"2026-11-21T00:00:00Z","actor":"user:alice","action":"certificate.revoke","resource":"certificate/1","details":{"reason":"test"},"shard":0,"sequence":1,"hash":"ba200ee4200000a05c769954aef44286419093c0599ade1ce67267e3046eff8b"}"#;

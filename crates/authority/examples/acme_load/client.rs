@@ -184,6 +184,6 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn b64(octets: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -33,8 +33,8 @@ pub(crate) fn start(url: &str, mode: &str) -> Result<Server, Failure> {
     let mut child =
         Command::new(std::env::current_exe()?).args(["serve", url, mode]).stdout(Stdio::piped()).spawn()?;
     let mut directory = String::new();
-    let said = child.stdout.take().ok_or("no way to hear the server")?;
-    BufReader::new(said).read_line(&mut directory)?;
+    let stdout = child.stdout.take().ok_or("no way to hear the server")?;
+    BufReader::new(stdout).read_line(&mut directory)?;
     Ok(Server { name: "bulla", directory: directory.trim().to_owned(), child, _folder: None })
 }
 

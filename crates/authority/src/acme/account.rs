@@ -267,7 +267,7 @@ fn contacts(all: Vec<String>) -> Result<Vec<String>, Problem> {
         if contact.len() > CONTACT_MAX {
             return invalid("the contact is too long");
         }
-        if address.contains(['?', ',', '%']) || address.bytes().any(|octet| octet <= b' ' || octet == 0x7f) {
+        if address.contains(['?', ',', '%']) || address.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return invalid("give a single email address without header fields");
         }
         match address.split_once('@') {

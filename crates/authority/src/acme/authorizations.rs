@@ -120,14 +120,14 @@ impl Server {
             .await
             .map_err(|seconds| rate_limited("failed validations of this name", seconds))?;
         // Without a free queue slot, the authorization is stored unclaimed. The worker finds it in the database.
-        let place = self.queue.slot();
-        let until = if place.is_some() { now_us + self.claim_duration_us() } else { now_us };
+        let slot = self.queue.slot();
+        let until = if slot.is_some() { now_us + self.claim_duration_us() } else { now_us };
         let answer = AcmeChallengeResponse { id: row.id, method, claimed_until_us: until };
         let begun = self.writes.answer(answer).await?;
         if begun {
             (row.proof, row.claimed_until_us) = (Some(AcmeProof::Challenge(method)), Some(until));
-            if let Some(place) = place {
-                place.send(row.clone());
+            if let Some(slot) = slot {
+                slot.send(row.clone());
             }
         } else if let Some(current) = tables::Acme::of(&self.store).authorization(row.id).await? {
             *row = current;

@@ -297,7 +297,7 @@ pub(crate) fn allows(rules: &[String], identifier: &Identifier) -> Result<(), Pr
 fn check(new: &NewExternalKey) -> Result<(), ExternalKeyError> {
     let bad = |field, reason: String| Err(ExternalKeyError::Bad { field, reason });
     if let Some(kid) = &new.kid
-        && (kid.is_empty() || kid.len() > TEXT_MAX || !kid.bytes().all(|octet| octet.is_ascii_graphic()))
+        && (kid.is_empty() || kid.len() > TEXT_MAX || !kid.bytes().all(|byte| byte.is_ascii_graphic()))
     {
         return bad("kid", format!("give 1 to {TEXT_MAX} printable ASCII characters without spaces"));
     }

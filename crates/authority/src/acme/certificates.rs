@@ -24,12 +24,13 @@ impl Server {
         signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
         signed.require_post_as_get()?;
-        let kept =
-            match self.fresh_certificates.get(order).filter(|kept| kept.account == signed.account.row.id) {
-                Some(kept) => kept,
+        let cached =
+            match self.fresh_certificates.get(order).filter(|cached| cached.account == signed.account.row.id)
+            {
+                Some(cached) => cached,
                 None => self.certificate_of_order(order, signed).await?,
             };
-        let ca = self.authority.ca_by_id(kept.ca).await.map_err(|error| {
+        let ca = self.authority.ca_by_id(cached.ca).await.map_err(|error| {
             tracing::error!(%error, %order, "cannot load the issuer of a certificate");
             Problem::internal()
         })?;
@@ -37,7 +38,7 @@ impl Server {
             0 => &ca.chain,
             number => ca.alternates.get(number - 1).ok_or_else(Problem::not_found)?,
         };
-        let mut pem = x509::pem::encode("CERTIFICATE", &kept.der);
+        let mut pem = x509::pem::encode("CERTIFICATE", &cached.der);
         pem.extend(above.iter().map(|der| x509::pem::encode("CERTIFICATE", der)));
         let mut response = Response::new(Bytes::from(pem));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(PEM_CHAIN));

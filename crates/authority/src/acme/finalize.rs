@@ -197,7 +197,7 @@ impl Server {
         };
         // If the account cannot be read now, the order waits, as for a database failure.
         let account = self.accounts.get(&self.store, order.account).await.map_err(|_| None)?;
-        let standing = self.standing(&order.profile, account.row.team.as_deref());
+        let rights = self.rights(&order.profile, account.row.team.as_deref());
         let seconds = |us: i64| us.div_euclid(1_000_000);
         // Without notBefore, the lifetime starts at the order's time, so that a second attempt requests the same certificate.
         let begin =
@@ -209,7 +209,7 @@ impl Server {
             lifetime_seconds: order.not_after_us.zip(begin).map(|(end, begin)| seconds(end) - begin + 1),
             must_staple: csr.must_staple,
             extensions: csr.extensions.iter().filter(|one| wanted.contains(&one.oid)).cloned().collect(),
-            standing,
+            rights,
             ..IssueRequest::new(
                 &order.profile,
                 csr.public_key.spki.to_vec(),

@@ -99,15 +99,15 @@ mod tests {
 
     #[test]
     fn nonce_is_valid_once_and_only_on_its_server() {
-        let (here, there) = (Nonces::new(), Nonces::new());
-        let (first, second) = (here.issue(), here.issue());
+        let (server, other_server) = (Nonces::new(), Nonces::new());
+        let (first, second) = (server.issue(), server.issue());
         assert_ne!(first, second);
-        assert!(here.spend(&second));
-        assert!(!here.spend(&second));
-        assert!(!there.spend(&first));
-        assert!(here.spend(&first));
-        let _ = there.issue();
-        assert!(!there.spend(&first));
+        assert!(server.spend(&second));
+        assert!(!server.spend(&second));
+        assert!(!other_server.spend(&first));
+        assert!(server.spend(&first));
+        let _ = other_server.issue();
+        assert!(!other_server.spend(&first));
     }
 
     #[test]
@@ -129,17 +129,17 @@ mod tests {
         for _ in 0..WINDOW - 66 {
             nonces.window.lock().next += 1;
         }
-        let kept = nonces.issue();
+        let recent = nonces.issue();
         assert!(nonces.spend(&old));
         let _ = nonces.issue();
         assert!(!nonces.spend(&old));
-        assert!(nonces.spend(&kept));
+        assert!(nonces.spend(&recent));
         // After the bitmap wraps around, the same bit belongs to another counter.
-        let again = nonces.issue();
+        let expired = nonces.issue();
         for _ in 0..WINDOW {
             let _ = nonces.issue();
         }
-        assert!(!nonces.spend(&again));
+        assert!(!nonces.spend(&expired));
         let newest = nonces.issue();
         assert!(nonces.spend(&newest) && !nonces.spend(&newest));
     }

@@ -29,7 +29,7 @@ use crate::tables::acme::{
     AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, AcmeProof,
     insert_acme_authorizations, note_acme_preauthorization,
 };
-use crate::teams::{QuotaError, Standing};
+use crate::teams::{OwnershipRights, QuotaError};
 
 /// Length of a token in bytes: RFC 8555 section 8.1 requires 128 bits.
 const TOKEN_BYTES: usize = 16;
@@ -225,12 +225,12 @@ impl Server {
 
     /// Returns the rights of an account's orders to names that teams own. If the external key of the account has a team, returns
     /// the rights of this team. Otherwise, returns `Proven` if the profile requires validation of every name, else `Nobody`.
-    pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
+    pub(crate) fn rights(&self, profile: &str, team: Option<&str>) -> OwnershipRights {
         if let Some(team) = team {
-            return Standing::Team(team.to_owned());
+            return OwnershipRights::Team(team.to_owned());
         }
         let trusted = self.options.directory(profile).is_none_or(|directory| directory.trust_authenticated);
-        if trusted { Standing::Nobody } else { Standing::Proven }
+        if trusted { OwnershipRights::Nobody } else { OwnershipRights::Proven }
     }
 
     /// Checks the ownership of the names and the profile, and that the team has quota left today. Objects of two different teams,
@@ -249,7 +249,7 @@ impl Server {
             Problem::internal()
         })?;
         let team = ownership
-            .check_issue(&object, &self.standing(&order_policy.profile.name, team))
+            .check_issue(&object, &self.rights(&order_policy.profile.name, team))
             .map_err(|crossing| Problem::new(Kind::RejectedIdentifier, crossing.to_string()))?;
         let Some(team) = team else { return Ok(()) };
         match teams.check_quota(team, self.now_us()).await {

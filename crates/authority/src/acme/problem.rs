@@ -324,8 +324,8 @@ mod tests {
         let document = both.json();
         assert_eq!(document["type"], "urn:ietf:params:acme:error:compound");
         assert_eq!(document["subproblems"][1]["identifier"]["value"], "b.example");
-        let again = Problem::from_json(&one.json().to_string()).unwrap();
-        assert_eq!(again.json(), one.json());
+        let parsed = Problem::from_json(&one.json().to_string()).unwrap();
+        assert_eq!(parsed.json(), one.json());
     }
 
     #[test]

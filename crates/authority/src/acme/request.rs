@@ -119,10 +119,12 @@ impl Server {
         let jws = Jws::parse(request.body())?;
         jws.check_algorithm()?;
         let path = request.uri().path_and_query().map_or("", |path| path.as_str());
-        let here = format!("{}{path}", self.options.base_url);
-        if jws.url != here {
-            let detail =
-                format!("the url in the protected header is {}, but the request was sent to {here}", jws.url);
+        let request_url = format!("{}{path}", self.options.base_url);
+        if jws.url != request_url {
+            let detail = format!(
+                "the url in the protected header is {}, but the request was sent to {request_url}",
+                jws.url
+            );
             return Err(Problem::unauthorized(detail));
         }
         match jws.nonce.as_deref() {

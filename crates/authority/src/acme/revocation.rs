@@ -88,9 +88,13 @@ impl Server {
             certificate.subject_alt_names.iter().map(Identifier::of).collect();
         let names = names.filter(|names| !names.is_empty()).ok_or_else(not_owner_problem)?;
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
-        let held = tables::Acme::of(&self.store).held(signed.account.row.id, &bases, self.now_us()).await?;
-        let held: HashSet<(String, bool)> = held.into_iter().collect();
-        let all = names.iter().all(|name| held.contains(&(name.base().key(), name.is_wildcard())));
+        let authorized_identifiers = tables::Acme::of(&self.store)
+            .authorized_identifiers(signed.account.row.id, &bases, self.now_us())
+            .await?;
+        let authorized_identifiers: HashSet<(String, bool)> = authorized_identifiers.into_iter().collect();
+        let all = names
+            .iter()
+            .all(|name| authorized_identifiers.contains(&(name.base().key(), name.is_wildcard())));
         if all { Ok(actor) } else { Err(not_owner_problem()) }
     }
 }

@@ -120,17 +120,17 @@ impl Acme {
             tasks.reap();
             let next = async {
                 match (&mut queue, permits.clone().acquire_owned().await) {
-                    (Some(queue), Ok(place)) => queue.recv().await.map(|row| (row, place)),
+                    (Some(queue), Ok(permit)) => queue.recv().await.map(|row| (row, permit)),
                     _ => std::future::pending().await,
                 }
             };
             tokio::select! {
                 () = &mut stop => break,
-                next = next => if let Some((row, place)) = next {
+                next = next => if let Some((row, permit)) = next {
                     let inner = inner.clone();
                     let guard = telemetry::tasks::guard("acme-validation");
                     tasks.spawn(validation(&row), async move {
-                        let (_guard, _permit) = (guard, place);
+                        let (_guard, _permit) = (guard, permit);
                         inner.validate(row).await;
                     });
                 },

@@ -47,7 +47,7 @@ impl CaKeys for LocalCaKeys {
     }
 
     fn custody(&self) -> CaKeyLocation {
-        CaKeyLocation::Here
+        CaKeyLocation::InProcess
     }
 }
 

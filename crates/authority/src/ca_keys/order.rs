@@ -43,7 +43,7 @@ pub trait CaKeys: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CaKeyLocation {
     /// This process can use the keys.
-    Here,
+    InProcess,
     /// Only a separate signer process can use the keys.
     Apart,
 }

@@ -162,8 +162,8 @@ fn write_key(
     let text = key.to_encrypted_pem(passphrase)?;
     out.write(KEY_FILE, text.as_bytes(), true).map_err(at(folder))?;
     let written = out.read(KEY_FILE).map_err(at(folder))?;
-    let again = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&written), passphrase)?;
-    if again.spki() == key.spki() {
+    let read_back = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&written), passphrase)?;
+    if read_back.spki() == key.spki() {
         Ok(())
     } else {
         Err(CeremonyError::Root {
@@ -226,8 +226,8 @@ impl CheckedRequest {
         check_name(&planned.name)?;
         let bad = |reason: String| CeremonyError::Request { name: planned.name.clone(), reason };
         let path = requests.join(&planned.request);
-        let octets = read_bounded(&path, INPUT_MAX).map_err(at(&path))?;
-        let request = CertificateRequest::from_pem_or_der(&octets).map_err(|error| bad(error.to_string()))?;
+        let bytes = read_bounded(&path, INPUT_MAX).map_err(at(&path))?;
+        let request = CertificateRequest::from_pem_or_der(&bytes).map_err(|error| bad(error.to_string()))?;
         request
             .verify()
             .map_err(|error| bad(format!("the request has no valid proof of possession: {error}")))?;

@@ -192,8 +192,8 @@ impl ClientCertificates {
             None => RevocationStatus::IssuedElsewhere,
             Some(authority) => {
                 let (authority, fingerprint) = (authority.clone(), certificate.fingerprint);
-                let look = move || async move { authority.revocation_status(fingerprint).await };
-                self.statuses.revocation_status(fingerprint, look).await?
+                let lookup = move || async move { authority.revocation_status(fingerprint).await };
+                self.statuses.revocation_status(fingerprint, lookup).await?
             }
         };
         let verdict = self.statuses.crls().verdict(certificate);

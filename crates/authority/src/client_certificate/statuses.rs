@@ -62,25 +62,25 @@ impl StatusCache {
         *self.crls.write() = Arc::new(crls);
     }
 
-    /// Returns the cached status of a certificate. If there is none, calls `look` and caches its result.
+    /// Returns the cached status of a certificate. If there is none, calls `lookup` and caches its result.
     pub(super) async fn revocation_status<F, W>(
         &self,
         fingerprint: Fingerprint,
-        look: F,
+        lookup: F,
     ) -> Result<RevocationStatus, ClientCertificateError>
     where
         F: FnOnce() -> W + Send + 'static,
         W: Future<Output = Result<RevocationStatus, StoreError>> + Send + 'static,
     {
         let generation = self.generation.load(Ordering::SeqCst);
-        let look = move || async move {
+        let lookup = move || async move {
             // Database errors are not cached.
             let failed = |error| Failed {
                 error: ClientCertificateError::Store(Arc::new(error)),
                 lifetime: Duration::ZERO,
             };
-            look().await.map(|value| Fresh { value, lifetime: CACHE_LIFETIME }).map_err(failed)
+            lookup().await.map(|value| Fresh { value, lifetime: CACHE_LIFETIME }).map_err(failed)
         };
-        self.cached.fetch(&(generation, fingerprint), look).await
+        self.cached.fetch(&(generation, fingerprint), lookup).await
     }
 }

@@ -221,7 +221,7 @@ pub(super) async fn of(
     enrolment: &Enrolment,
 ) -> Result<Option<Waiting>, EnrolmentError> {
     let before = find_by_key(authority, enrolment.source, &enrolment.key).await?;
-    if before.is_some() || ask(authority, enrolment).await? {
+    if before.is_some() || request_approval(authority, enrolment).await? {
         return Ok(before);
     }
     // Another node stored the enrolment first, or too many are waiting.
@@ -360,10 +360,10 @@ pub(super) async fn approved_ca(
 ) -> Result<Option<Uuid>, EnrolmentError> {
     let plan = EnrolmentApprovalPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
     let now_us = authority.clock().now_us();
-    let held = authority
+    let current_plan = authority
         .store()
         .write("enrolment_plan", move |tx| Box::pin(async move { plan.requested_plan(tx, now_us).await }));
-    let Some(plan) = held.await? else { return Ok(None) };
+    let Some(plan) = current_plan.await? else { return Ok(None) };
     let plan: IssuancePlan = serde_json::from_str(&plan.text)
         .map_err(|error| StoreError::Corrupt(format!("enrolments.plan: {error}")))?;
     match plan.ca_id() {
@@ -374,7 +374,7 @@ pub(super) async fn approved_ca(
     }
 }
 
-async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
+async fn request_approval(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
     let request = &enrolment.requested.request;
     let now_us = authority.clock().now_us();
     tables::Enrolments::of(authority.store()).trim(now_us).await?;

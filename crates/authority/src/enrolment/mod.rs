@@ -24,7 +24,7 @@ use crate::issue::{ApprovalRef, IssueRequest, Issued, IssuedRecord, IssuedRef, S
 use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tables::EnrolmentState;
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 use consent::Waiting;
 
 /// Maximum size of a request body in bytes. A CSR with 2,000 names has about 50,000 bytes in DER, and a third more in base64.
@@ -82,7 +82,7 @@ async fn issue_approved(
         profile: Arc::clone(profile),
         requester: Principal::from_actor(&waiting.requester),
         // The team was checked before the approval. The profile still limits what may be issued.
-        standing: Standing::Everything,
+        rights: OwnershipRights::Everything,
         key: key(&[b"consent", waiting.id.as_bytes()]),
         requested: RequestedCertificate { request: waiting.request, spki },
     };
@@ -147,7 +147,7 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
     issue.idempotency_key = enrolment.requested.spki.is_none().then(|| enrolment.key.clone());
     issue.subject = (!request.subject.is_empty()).then(|| request.subject.clone());
     issue.must_staple = request.must_staple;
-    issue.standing = enrolment.standing.clone();
+    issue.rights = enrolment.rights.clone();
     // The profile decides which other extensions of a CSR are used (usages, constraints, key identifiers).
     let passes = |oid: &str| enrolment.profile.requested_extensions.iter().any(|passing| passing == oid);
     issue.extensions =
@@ -183,8 +183,8 @@ pub(crate) async fn current_certificate(
 
 impl CurrentCertificate {
     /// Returns the team of the certificate. Its holder renews it on behalf of this team.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::Held { issued_at_us: self.record.issued_at_us }
+    pub(crate) fn rights(&self) -> OwnershipRights {
+        OwnershipRights::CertificateHolder { issued_at_us: self.record.issued_at_us }
     }
 }
 

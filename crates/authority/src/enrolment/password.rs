@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use x509::csr::CertificateRequest;
 
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 
 /// Reason why passwords cannot be checked at present.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub struct EnrolmentUser {
     /// Name of the user in the audit log, such as `est:alice` or `scep:tablets`.
     pub actor: String,
     /// Team on whose behalf the user acts.
-    pub standing: Standing,
+    pub rights: OwnershipRights,
 }
 
 /// Verifies enrolment passwords. Implementations compare in constant time and slow down the guessing of passwords.
@@ -114,7 +114,7 @@ impl fmt::Debug for FixedPasswords {
 
 /// Returns a user without a team: the configured password list assigns no teams.
 fn user_without_team(actor: String) -> EnrolmentUser {
-    EnrolmentUser { actor, standing: Standing::Nobody }
+    EnrolmentUser { actor, rights: OwnershipRights::Nobody }
 }
 
 impl EnrolmentPassword for FixedPasswords {

@@ -9,7 +9,7 @@ use x509::csr::CertificateRequest;
 use crate::issue::Source;
 use crate::principal::Principal;
 use crate::profile::Profile;
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 
 /// A certificate request by an authorized client.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Enrolment {
     /// Principal that requests the certificate.
     pub(crate) requester: Principal,
     /// Team on whose behalf the request is made.
-    pub(crate) standing: Standing,
+    pub(crate) rights: OwnershipRights,
     /// Key that identifies repeats of the same enrolment: see [`key`].
     pub(crate) key: String,
     pub(crate) requested: RequestedCertificate,

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::{ClientCa, Est, Refusal, refuse};
 use crate::enrolment::{self, EnrolmentUser};
 use crate::principal::Principal;
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
 /// An authenticated EST client. The variants are the methods of authentication.
@@ -42,13 +42,13 @@ impl Caller {
     }
 
     /// Returns the team on whose behalf the caller acts. Certificates of other CAs have no team.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn rights(&self) -> OwnershipRights {
         match self {
-            Self::User(user) => user.standing.clone(),
-            Self::Registrar(_) | Self::Foreigner(_) => Standing::Nobody,
-            Self::Holder(certificate) => {
-                Standing::Held { issued_at_us: certificate.not_before.0.saturating_mul(1_000_000) }
-            }
+            Self::User(user) => user.rights.clone(),
+            Self::Registrar(_) | Self::Foreigner(_) => OwnershipRights::Nobody,
+            Self::Holder(certificate) => OwnershipRights::CertificateHolder {
+                issued_at_us: certificate.not_before.0.saturating_mul(1_000_000),
+            },
         }
     }
 
@@ -122,19 +122,19 @@ impl Est {
                 ),
             );
         }
-        let held = Box::new(certificate.clone());
+        let owned = Box::new(certificate.clone());
         if registrar {
-            return Ok(Caller::Registrar(held));
+            return Ok(Caller::Registrar(owned));
         }
         if client.profile().is_some() {
-            return Ok(Caller::Holder(held));
+            return Ok(Caller::Holder(owned));
         }
         let takes = |ca: &ClientCa| {
             ca.profiles.iter().any(|name| name == profile)
                 && client.is_below(std::slice::from_ref(&ca.certificate))
         };
         if self.inner.options.client_cas.iter().any(takes) {
-            return Ok(Caller::Foreigner(held));
+            return Ok(Caller::Foreigner(owned));
         }
         tracing::warn!(
             issuer = certificate.issuer.text,

@@ -14,7 +14,7 @@ use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, RequestedCerti
 use crate::issue::{Issued, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 
 /// Attributes with which a client requests encryption of its new key (RFC 7030 section 4.4.1).
 const KEY_ENCRYPTION: [&str; 2] = ["1.2.840.113549.1.9.16.2.37", "1.2.840.113549.1.9.16.2.54"];
@@ -32,14 +32,14 @@ impl Est {
         let request = read(http)?;
         self.check_channel_binding(&request, peer)?;
         caller.check_names(&request)?;
-        let (requester, standing) = (caller.principal(), caller.standing());
+        let (requester, rights) = (caller.principal(), caller.rights());
         let key = enrolment::key(&[
             b"enroll",
             profile.name.as_bytes(),
             requester.actor().as_bytes(),
             request.tbs(),
         ]);
-        self.issue_for(profile, (requester, standing), key, request).await
+        self.issue_for(profile, (requester, rights), key, request).await
     }
 
     /// Handles `simplereenroll` (RFC 7030 section 4.2.2). The client authenticates with the certificate to renew; the names must be
@@ -67,12 +67,12 @@ impl Est {
             return refuse(StatusCode::FORBIDDEN, reason);
         }
         let profile = &self.profile(name).await?;
-        let standing = current_certificate.standing();
+        let rights = current_certificate.rights();
         let before = current_certificate.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
         let requester = Principal::from_actor(&format!("certificate:{before}"))
             .with_certificate(&current_certificate.certificate);
-        self.issue_for(profile, (requester, standing), key, request).await
+        self.issue_for(profile, (requester, rights), key, request).await
     }
 
     /// Handles `serverkeygen` (RFC 7030 section 4.4). The server generates the key, sends it and does not store it.
@@ -99,7 +99,7 @@ impl Est {
                 "the profile allows no key type that the server can generate",
             );
         };
-        let (requester, standing) = (caller.principal(), caller.standing());
+        let (requester, rights) = (caller.principal(), caller.rights());
         let key = enrolment::key(&[
             b"generate",
             profile.name.as_bytes(),
@@ -111,7 +111,7 @@ impl Est {
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };
         let requested = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
-        let issued = self.issue(profile, (requester, standing), key, requested).await?;
+        let issued = self.issue(profile, (requester, rights), key, requested).await?;
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
     }
 
@@ -119,7 +119,7 @@ impl Est {
     async fn issue_for(
         &self,
         profile: &Arc<Profile>,
-        requester: (Principal, Standing),
+        requester: (Principal, OwnershipRights),
         key: String,
         request: CertificateRequest,
     ) -> Result<Response<Bytes>, Refusal> {
@@ -131,7 +131,7 @@ impl Est {
     async fn issue(
         &self,
         profile: &Arc<Profile>,
-        (requester, standing): (Principal, Standing),
+        (requester, rights): (Principal, OwnershipRights),
         key: String,
         requested: RequestedCertificate,
     ) -> Result<Issued, Refusal> {
@@ -139,7 +139,7 @@ impl Est {
             source: Source::Est,
             profile: Arc::clone(profile),
             requester,
-            standing,
+            rights,
             key,
             requested,
         };

@@ -31,7 +31,7 @@ use crate::figures::Counters;
 use crate::profile::Profile;
 use crate::tables;
 use crate::tables::{IdempotencyHashes, Insertion, IssuedRow, NewIssued, UsedIdempotencyKey};
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
 
@@ -74,7 +74,7 @@ impl Authority {
     pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         let counters = self.counters();
         let in_progress = Counters::in_progress(&counters.issuing);
-        let outcome = self.issue_once(request).await;
+        let outcome = self.try_issue(request).await;
         drop(in_progress);
         let counter = match &outcome {
             Ok(issued) if issued.repeated => &counters.repeated,
@@ -86,20 +86,20 @@ impl Authority {
         outcome
     }
 
-    async fn issue_once(&self, request: IssueRequest) -> Result<Issued, IssueError> {
+    async fn try_issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         if let Some(length) =
             request.idempotency_key.as_ref().map(String::len).filter(|l| *l > IDEMPOTENCY_KEY_MAX)
         {
             return Err(IssueError::KeyTooLong(length));
         }
-        let once = request.once();
+        let idempotency = request.idempotency();
         let granted = match self.grant(&request).await {
             Ok(granted) => granted,
             // A certificate that was already issued is returned, even if the request would be rejected now.
-            Err(refusal) => return self.repeat_or_refuse(refusal, once).await,
+            Err(refusal) => return self.repeat_or_refuse(refusal, idempotency).await,
         };
-        if let Some(used) = self.lookup(&granted.plan, once).await? {
-            return self.repeat(used, once).await;
+        if let Some(used) = self.lookup(&granted.plan, idempotency).await? {
+            return self.repeat(used, idempotency).await;
         }
         let prepared = self.dry_run(&granted)?;
         let AuthorizedRequest { profile, ca, planned_at, team, .. } = granted;
@@ -120,7 +120,7 @@ impl Authority {
             requester: request.requester,
             issued_at_us: self.clock().now_us(),
             shard,
-            once,
+            idempotency,
         };
         let id = row.id;
         let waiting = Counters::in_progress(&self.counters().storing);
@@ -139,7 +139,7 @@ impl Authority {
                 profile: profile.name.clone(),
                 repeated: false,
             }),
-            Insertion::Repeated(used) => self.repeat(used, once).await,
+            Insertion::Repeated(used) => self.repeat(used, idempotency).await,
             Insertion::Blocked => Err(IssueError::KeyBlocked(certificate.public_key.spki_sha256)),
         }
     }
@@ -199,7 +199,7 @@ impl Authority {
         let now = UnixTime(self.clock().now_seconds());
         let plan = Plan::make(request, &profile, &ca, &self.issuing().limits(&ca), now)?;
         suffixes::check(&plan.names, &self.options().private_suffixes)?;
-        let team = self.check_teams(&plan, &profile, &request.standing).await?;
+        let team = self.check_teams(&plan, &profile, &request.rights).await?;
         Ok(AuthorizedRequest { profile, ca, plan, planned_at: now, team })
     }
 
@@ -209,24 +209,27 @@ impl Authority {
         &self,
         plan: &Plan,
         profile: &Profile,
-        standing: &Standing,
+        rights: &OwnershipRights,
     ) -> Result<Option<String>, IssueError> {
         let names = plan.names.iter().map(ToString::to_string);
         // Old clients treat a common name as a host. A common name without a dot belongs to no team.
         let common = plan.subject.common_names.iter().filter(|name| name.contains('.')).cloned();
         let object = Object::profile(&profile.name).with_names(names.chain(common));
         let ownership = self.teams().ownership().await.map_err(IssueError::Store)?;
-        Ok(ownership.check_issue(&object, standing)?.map(str::to_owned))
+        Ok(ownership.check_issue(&object, rights)?.map(str::to_owned))
     }
 
     /// Checks that the key is not blocked, and looks up the idempotency key.
     async fn lookup(
         &self,
         plan: &Plan,
-        once: Option<IdempotencyHashes>,
+        idempotency: Option<IdempotencyHashes>,
     ) -> Result<Option<UsedIdempotencyKey>, IssueError> {
         let spki = plan.key.spki_sha256;
-        let seen = self.issuing().lookup(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
+        let seen = self
+            .issuing()
+            .lookup(*spki.as_bytes(), idempotency.map(|idempotency| idempotency.key_sha256))
+            .await?;
         match (seen.used, seen.blocked) {
             (Some(used), _) => Ok(Some(used)),
             (None, true) => Err(IssueError::KeyBlocked(spki)),
@@ -237,11 +240,11 @@ impl Authority {
     async fn repeat_or_refuse(
         &self,
         refusal: IssueError,
-        once: Option<IdempotencyHashes>,
+        idempotency: Option<IdempotencyHashes>,
     ) -> Result<Issued, IssueError> {
-        let Some(once) = once else { return Err(refusal) };
-        match tables::Issued::of(self.store()).key(&once.key_sha256).await? {
-            Some(used) => self.repeat(used, Some(once)).await,
+        let Some(idempotency) = idempotency else { return Err(refusal) };
+        match tables::Issued::of(self.store()).key(&idempotency.key_sha256).await? {
+            Some(used) => self.repeat(used, Some(idempotency)).await,
             None => Err(refusal),
         }
     }
@@ -249,9 +252,9 @@ impl Authority {
     async fn repeat(
         &self,
         used: UsedIdempotencyKey,
-        once: Option<IdempotencyHashes>,
+        idempotency: Option<IdempotencyHashes>,
     ) -> Result<Issued, IssueError> {
-        if once.is_none_or(|once| once.request_sha256 != used.request_sha256) {
+        if idempotency.is_none_or(|idempotency| idempotency.request_sha256 != used.request_sha256) {
             return Err(IssueError::KeyReused);
         }
         let row = tables::Issued::of(self.store()).by_id(used.id).await?;
@@ -305,7 +308,7 @@ impl PreparedCertificate {
 /// Returns the number of the CRL shard of a certificate, from 1; 0 without shards. Serial numbers are random, so the shards have
 /// similar sizes.
 fn shard_of(serial: &SerialNumber, shards: u32) -> u32 {
-    let last = serial.content().iter().rev().take(4).fold(0_u32, |n, octet| n << 8 | u32::from(*octet));
+    let last = serial.content().iter().rev().take(4).fold(0_u32, |n, byte| n << 8 | u32::from(*byte));
     if shards == 0 { 0 } else { last % shards + 1 }
 }
 

@@ -230,16 +230,16 @@ fn subject(
     if let [_, _, ..] = requested_names {
         return Err(IssueError::Subject("the subject has more than one common name".to_owned()));
     }
-    let asked_name = requested_names.first();
-    if let Some(name) = asked_name {
+    let requested_name = requested_names.first();
+    if let Some(name) = requested_name {
         check_common_name(name, rules.common_name, names)?;
     }
-    let spelled = asked_name.and_then(|name| spelling(name, names));
+    let spelled = requested_name.and_then(|name| spelling(name, names));
     if let (true, Some(requested)) = (rules.requested, requested) {
         check_emails_in_names(requested, names)?;
         return Ok(spelled.map_or_else(|| requested.clone(), |name| requested.with_common_name(&name)));
     }
-    let common_name = match (rules.common_name, asked_name) {
+    let common_name = match (rules.common_name, requested_name) {
         (CommonName::None, _) => None,
         (_, Some(name)) => Some(spelled.unwrap_or_else(|| name.clone())),
         (CommonName::FirstName, None) => default_common_name(names),
@@ -440,7 +440,7 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
             request.extensions.len()
         ));
     }
-    for (place, extension) in request.extensions.iter().enumerate() {
+    for (index, extension) in request.extensions.iter().enumerate() {
         if !profile.requested_extensions.contains(&extension.oid) {
             return refuse(format!("this profile does not allow the requested extension {}", extension.oid));
         }
@@ -451,7 +451,7 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
                 extension.value.len()
             ));
         }
-        if request.extensions[..place].iter().any(|before| before.oid == extension.oid) {
+        if request.extensions[..index].iter().any(|before| before.oid == extension.oid) {
             return refuse(format!("extension {} appears more than once", extension.oid));
         }
     }

@@ -8,7 +8,7 @@ use x509::build::Extension;
 use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 
 use crate::tables::{IdempotencyHashes, Source};
-use crate::teams::Standing;
+use crate::teams::OwnershipRights;
 
 /// Maximum length of an idempotency key in bytes.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
@@ -46,7 +46,7 @@ pub struct IssueRequest {
     /// Team on whose behalf the request is made, or another right to use names that teams own. [`IssueRequest::new`] allows names
     /// of every team only for requests of the server itself. For other sources, the names of a team are rejected unless the caller
     /// sets this field.
-    pub standing: Standing,
+    pub rights: OwnershipRights,
 }
 
 /// The approval under which a certificate is issued. A signer process reads the approval itself from the database.
@@ -82,16 +82,16 @@ impl IssueRequest {
             requester: requester.to_owned(),
             extensions: Vec::new(),
             consent: None,
-            standing: match source {
-                Source::System | Source::Lifecycle | Source::Credential => Standing::Everything,
-                Source::Api | Source::Acme | Source::Est | Source::Scep => Standing::Nobody,
+            rights: match source {
+                Source::System | Source::Lifecycle | Source::Credential => OwnershipRights::Everything,
+                Source::Api | Source::Acme | Source::Est | Source::Scep => OwnershipRights::Nobody,
             },
         }
     }
 
     /// Returns the hashes of the idempotency key and of the request; `None` without a key. The requester is not included, so that
     /// another requester can take over the work.
-    pub(super) fn once(&self) -> Option<IdempotencyHashes> {
+    pub(super) fn idempotency(&self) -> Option<IdempotencyHashes> {
         let key = self.idempotency_key.as_ref()?;
         let key_sha256 = hash(&[self.source.name().as_bytes(), key.as_bytes()]);
         let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
@@ -172,9 +172,9 @@ mod tests {
             )
         };
         let same = IssueRequest { requester: "user:b".to_owned(), ..base.clone() };
-        assert_eq!(base.once(), same.once());
+        assert_eq!(base.idempotency(), same.idempotency());
         let other_key = IssueRequest { source: Source::Acme, ..base.clone() };
-        assert_ne!(base.once().unwrap().key_sha256, other_key.once().unwrap().key_sha256);
+        assert_ne!(base.idempotency().unwrap().key_sha256, other_key.idempotency().unwrap().key_sha256);
         let others = [
             IssueRequest { profile: "web2".to_owned(), ..base.clone() },
             IssueRequest { ca: Some(Uuid::nil()), ..base.clone() },
@@ -189,11 +189,11 @@ mod tests {
         ];
         for other in others {
             assert_ne!(
-                base.once().unwrap().request_sha256,
-                other.once().unwrap().request_sha256,
+                base.idempotency().unwrap().request_sha256,
+                other.idempotency().unwrap().request_sha256,
                 "{other:?}"
             );
         }
-        assert_eq!(IssueRequest { idempotency_key: None, ..base }.once(), None);
+        assert_eq!(IssueRequest { idempotency_key: None, ..base }.idempotency(), None);
     }
 }

@@ -95,7 +95,7 @@ impl Tables {
     /// Returns the odd primes below [`FACTOR_MIN`] with the residue of the modulus for each.
     fn residues(&self, modulus: &[u8]) -> Vec<(u32, u32)> {
         let head = modulus.len() % 4;
-        let word = |octets: &[u8]| octets.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
+        let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
         let divide = |(product, members): &(u64, Vec<u32>)| {
             let first = word(&modulus[..head]) % product;
             let rest =
@@ -135,11 +135,11 @@ mod tests {
     }
 
     /// Computes `octets * factor + add` in place, truncated to the same length.
-    fn times(octets: &mut [u8], factor: u32, add: u32) {
+    fn times(bytes: &mut [u8], factor: u32, add: u32) {
         let mut carry = u64::from(add);
-        for octet in octets.iter_mut().rev() {
-            let sum = u64::from(*octet) * u64::from(factor) + carry;
-            *octet = sum as u8;
+        for byte in bytes.iter_mut().rev() {
+            let sum = u64::from(*byte) * u64::from(factor) + carry;
+            *byte = sum as u8;
             carry = sum >> 8;
         }
     }
@@ -211,7 +211,7 @@ mod tests {
         while power[0] < 0x80 {
             let before = power.clone();
             times(&mut power, ROCA_GENERATOR, 0);
-            if before[..2].iter().any(|octet| *octet > 0) {
+            if before[..2].iter().any(|byte| *byte > 0) {
                 power = before;
                 break;
             }

@@ -253,9 +253,9 @@ fn check_label(label: &str) -> Result<(), String> {
         return Ok(());
     }
     let (unicode, decoded) = idna::domain_to_unicode(label);
-    let again = idna::domain_to_ascii_strict(&unicode);
+    let reencoded = idna::domain_to_ascii_strict(&unicode);
     let good = label.starts_with("xn--") && decoded.is_ok() && !unicode.is_ascii();
-    if good && again.is_ok_and(|again| again == label) {
+    if good && reencoded.is_ok_and(|reencoded| reencoded == label) {
         return Ok(());
     }
     Err(format!("the label {label:?} is not a valid A-label of an internationalized name"))

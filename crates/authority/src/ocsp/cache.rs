@@ -47,13 +47,13 @@ pub(crate) struct Responders {
 }
 
 impl Responders {
-    pub(crate) fn new(octets_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         let weigh = |_: &Key, outcome: &Result<OcspAnswer, OcspError>| match outcome {
             Ok(answer) => u32::try_from(answer.der.len() + 256).unwrap_or(u32::MAX),
             Err(_) => 256,
         };
         Self {
-            answers: Cache::with_weight_max(octets_max, weigh),
+            answers: Cache::with_weight_max(bytes_max, weigh),
             responders: Cache::with_entries_max(RESPONDERS_MAX),
             invalidations: AtomicU64::new(0),
         }

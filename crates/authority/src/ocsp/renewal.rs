@@ -182,7 +182,7 @@ impl Authority {
             requester: "system:ocsp".to_owned(),
             issued_at_us: now_us,
             shard: 0,
-            once: None,
+            idempotency: None,
         };
         let mut row = OcspResponderRow {
             ca: ca.id,

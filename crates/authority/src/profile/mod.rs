@@ -404,8 +404,8 @@ mod tests {
         let profile = Profile::from_json(text).unwrap();
         assert_eq!(profile.validity.default_seconds, 47 * DAY);
         assert!(profile.is_for_servers() && !profile.requires_approval);
-        let again = Profile::from_json(&serde_json::to_string(&profile).unwrap()).unwrap();
-        assert_eq!(again, profile);
+        let parsed = Profile::from_json(&serde_json::to_string(&profile).unwrap()).unwrap();
+        assert_eq!(parsed, profile);
     }
 
     #[test]

@@ -166,14 +166,14 @@ impl Scep {
         let signer = &opened.incoming.signer;
         // Some clients renew with PKCSReq, signed with their present certificate and without a password.
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
-        let (requester, standing) = if by_password {
+        let (requester, rights) = if by_password {
             let user = self.authenticate_by_challenge(profile, opened, &request).await?;
-            (Principal::from_password_owner(&user.actor), user.standing)
+            (Principal::from_password_owner(&user.actor), user.rights)
         } else {
             let current_certificate = self.certificate_to_renew(profile, opened, &request).await?;
             let actor = format!("certificate:{}", current_certificate.certificate.fingerprint);
-            let standing = current_certificate.standing();
-            (Principal::from_actor(&actor).with_certificate(&current_certificate.certificate), standing)
+            let rights = current_certificate.rights();
+            (Principal::from_actor(&actor).with_certificate(&current_certificate.certificate), rights)
         };
         let client_scope = self.client_scope(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &client_scope, opened.incoming.transaction.as_bytes()];
@@ -185,7 +185,7 @@ impl Scep {
         let key = enrolment::key(&parts);
         let profile = Arc::clone(profile);
         let requested = RequestedCertificate { request, spki: None };
-        let enrolment = Enrolment { source: Source::Scep, profile, requester, standing, key, requested };
+        let enrolment = Enrolment { source: Source::Scep, profile, requester, rights, key, requested };
         Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
     }
 

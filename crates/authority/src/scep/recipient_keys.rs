@@ -178,7 +178,7 @@ impl Scep {
             requester: ACTOR.to_owned(),
             issued_at_us: now_us,
             shard: 0,
-            once: None,
+            idempotency: None,
         };
         let stored = authority.store().write("recipient_put", move |tx| {
             Box::pin(async move {

@@ -61,7 +61,7 @@ impl CheckedCrl<'_> {
             let der = build::signed(tbs, &ca.signer.algorithm(), signature);
             let stored = tokio::task::spawn_blocking(move || write_crl(&path, &der)).await;
             let stored = stored.map_err(std::io::Error::other).and_then(|stored| stored);
-            stored.map_err(|error| Refusal::NotKept(error.to_string()))?;
+            stored.map_err(|error| Refusal::NotStored(error.to_string()))?;
         }
         self.all.insert(self.key, Arc::new(known));
         Ok(())
@@ -133,7 +133,7 @@ async fn newest(
         Some(path) => match tokio::fs::read(&path).await {
             Ok(der) => Some(der),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Refusal::NotKept(error.to_string())),
+            Err(error) => return Err(Refusal::NotStored(error.to_string())),
         },
         None => None,
     };

@@ -38,7 +38,7 @@ pub enum Refusal {
     Crl(String),
     /// The signer's directory cannot be read or written.
     #[error("cannot store the newest CRL in the signer's folder: {0}")]
-    NotKept(String),
+    NotStored(String),
     /// The CA certificate or CSR is not allowed.
     #[error("the CA certificate is rejected: {0}")]
     CaCertificate(String),
@@ -60,7 +60,7 @@ impl Refusal {
         matches!(
             self,
             Self::Store(_)
-                | Self::NotKept(_)
+                | Self::NotStored(_)
                 | Self::Ca(CaError::Store(_))
                 | Self::Policy(IssueError::Store(_) | IssueError::Profile(ProfileError::Store(_)))
                 | Self::Key(KeyStoreError::Store(_) | KeyStoreError::Provider { .. })

@@ -190,7 +190,7 @@ pub struct ChangeDecision {
 /// Fails if the database fails.
 #[crate::boxed]
 pub async fn decide_change(tx: &mut Tx, step: ChangeDecision) -> Result<bool, StoreError> {
-    let kept = i64::from(step.to == ChangeState::Approved);
+    let approved = i64::from(step.to == ChangeState::Approved);
     let parameters = vec![
         step.id.into(),
         step.from.code().into(),
@@ -198,7 +198,7 @@ pub async fn decide_change(tx: &mut Tx, step: ChangeDecision) -> Result<bool, St
         step.by.into(),
         step.at_us.into(),
         step.note.map_or(Value::Null, Value::from),
-        kept.into(),
+        approved.into(),
     ];
     Ok(tx.execute(DECIDE, parameters).await? == 1)
 }

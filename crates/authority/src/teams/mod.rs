@@ -6,9 +6,9 @@
 mod directory;
 mod ownership;
 pub(crate) mod owns;
-mod standing;
+mod rights;
 
 pub use directory::{OverQuota, QuotaError, TeamDirectory};
 pub use ownership::{Ownership, OwnershipMismatch};
 pub use owns::{InvalidOwnedObjects, OBJECTS_MAX, OwnedKind, Owns, Quota};
-pub use standing::Standing;
+pub use rights::OwnershipRights;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::access::{Object, Scope, address, host_of};
 
 use super::owns::{OwnedKind, Quota};
-use super::standing::Standing;
+use super::rights::OwnershipRights;
 
 /// A snapshot of all objects that teams own.
 #[derive(Clone, Debug, Default)]
@@ -178,18 +178,18 @@ impl Ownership {
     pub fn check_issue(
         &self,
         object: &Object,
-        standing: &Standing,
+        rights: &OwnershipRights,
     ) -> Result<Option<&str>, OwnershipMismatch> {
         let mut teams: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
         let label = object.team.as_deref().and_then(|team| self.teams.get_key_value(team));
         teams.extend(label.map(|(team, _)| &**team));
-        let of_caller = match standing {
-            Standing::Team(team) => self.teams.get_key_value(team.as_str()).map(|(team, _)| &**team),
+        let of_caller = match rights {
+            OwnershipRights::Team(team) => self.teams.get_key_value(team.as_str()).map(|(team, _)| &**team),
             _ => None,
         };
         // A password or ACME may allow a caller without a team to use a profile of a team. The caller then acts on behalf of that
         // team.
-        let foreign = of_caller.is_none() && matches!(standing, Standing::Team(_));
+        let foreign = of_caller.is_none() && matches!(rights, OwnershipRights::Team(_));
         if foreign && !teams.is_empty() {
             return Err(OwnershipMismatch::Objects);
         }
@@ -197,7 +197,7 @@ impl Ownership {
         if teams.len() > 1 {
             return Err(OwnershipMismatch::Objects);
         }
-        if let Standing::Held { issued_at_us } = standing
+        if let OwnershipRights::CertificateHolder { issued_at_us } = rights
             && self.holders(object).any(|owner| owner.ownership_changed_after(*issued_at_us))
         {
             return Err(OwnershipMismatch::Moved);
@@ -207,7 +207,7 @@ impl Ownership {
         for name in object.names.iter().flatten() {
             let owners = self.owners_of_name(name);
             charged = charged.or_else(|| owners.first().map(|owner| &*owner.team));
-            self.check_name(name, &owners, acting, standing)?;
+            self.check_name(name, &owners, acting, rights)?;
         }
         Ok(charged)
     }
@@ -217,7 +217,7 @@ impl Ownership {
         name: &str,
         owners: &[&Owner],
         acting: Option<&str>,
-        standing: &Standing,
+        rights: &OwnershipRights,
     ) -> Result<(), OwnershipMismatch> {
         let refused = || Err(OwnershipMismatch::Name(name.to_owned()));
         if let Some(team) = acting {
@@ -228,16 +228,16 @@ impl Ownership {
                 _ => refused(),
             };
         }
-        match standing {
+        match rights {
             _ if owners.is_empty() => Ok(()),
-            Standing::Everything | Standing::Proven => Ok(()),
-            Standing::Held { issued_at_us }
+            OwnershipRights::Everything | OwnershipRights::Proven => Ok(()),
+            OwnershipRights::CertificateHolder { issued_at_us }
                 if owners.iter().any(|owner| owner.ownership_changed_after(*issued_at_us)) =>
             {
                 Err(OwnershipMismatch::Moved)
             }
-            Standing::Held { .. } => Ok(()),
-            Standing::Nobody | Standing::Team(_) => refused(),
+            OwnershipRights::CertificateHolder { .. } => Ok(()),
+            OwnershipRights::Nobody | OwnershipRights::Team(_) => refused(),
         }
     }
 
@@ -389,53 +389,61 @@ mod tests {
         for (scope, admitted) in [("profile:web", true), ("team:x", true), ("team:y", false), ("any", true)] {
             assert_eq!(none.admits(&scope.parse().unwrap(), &object), admitted, "{scope}");
         }
-        assert_eq!(none.check_issue(&object, &Standing::Nobody), Ok(None));
+        assert_eq!(none.check_issue(&object, &OwnershipRights::Nobody), Ok(None));
     }
 
     #[test]
     fn certificate_is_issued_for_exactly_one_team() {
         let all = two_teams();
-        let team = |team: &str| Standing::Team(team.to_owned());
-        let check = |profile: &str, label: Option<&str>, names: &[&str], standing: &Standing| {
-            all.check_issue(&certificate(profile, label, names, &[]), standing)
+        let team = |team: &str| OwnershipRights::Team(team.to_owned());
+        let check = |profile: &str, label: Option<&str>, names: &[&str], rights: &OwnershipRights| {
+            all.check_issue(&certificate(profile, label, names, &[]), rights)
         };
         let (a, b) = (["x.a.example"], ["x.b.example"]);
         assert_eq!(check("web-a", None, &a, &team("a")), Ok(Some("a")));
         assert_eq!(check("shared", None, &a, &team("a")), Ok(Some("a")));
-        assert_eq!(check("shared", None, &["x.c.example"], &Standing::Nobody), Ok(None));
+        assert_eq!(check("shared", None, &["x.c.example"], &OwnershipRights::Nobody), Ok(None));
         assert_eq!(check("shared", None, &["x.c.example"], &team("unknown")), Ok(None));
         // A team without names gets certificates for all names that its profiles allow.
         assert_eq!(check("c", None, &["x.c.example"], &team("c")), Ok(Some("c")));
-        for standing in [Standing::Everything, Standing::Proven, Standing::Held { issued_at_us: 1 }] {
-            assert_eq!(check("shared", None, &b, &standing), Ok(Some("b")), "{standing:?}");
-            assert_eq!(check("web-a", None, &a, &standing), Ok(Some("a")), "{standing:?}");
+        for rights in [
+            OwnershipRights::Everything,
+            OwnershipRights::Proven,
+            OwnershipRights::CertificateHolder { issued_at_us: 1 },
+        ] {
+            assert_eq!(check("shared", None, &b, &rights), Ok(Some("b")), "{rights:?}");
+            assert_eq!(check("web-a", None, &a, &rights), Ok(Some("a")), "{rights:?}");
             // Ownership never extends the names that a profile allows.
-            assert!(check("web-a", None, &b, &standing).is_err(), "{standing:?}");
-            assert!(check("web-a", None, &["x.c.example"], &standing).is_err(), "{standing:?}");
+            assert!(check("web-a", None, &b, &rights).is_err(), "{rights:?}");
+            assert!(check("web-a", None, &["x.c.example"], &rights).is_err(), "{rights:?}");
         }
-        for standing in [team("a"), Standing::Nobody, team("unknown")] {
-            assert!(check("shared", None, &b, &standing).is_err(), "{standing:?}");
-            let entered =
-                if standing == Standing::Nobody { Ok(Some("b")) } else { Err(OwnershipMismatch::Objects) };
-            assert_eq!(check("web-b", None, &b, &standing), entered, "{standing:?}");
-            assert!(check("web-b", None, &a, &standing).is_err(), "{standing:?}");
-            assert!(check("shared", None, &["*.example"], &standing).is_err(), "{standing:?}");
+        for rights in [team("a"), OwnershipRights::Nobody, team("unknown")] {
+            assert!(check("shared", None, &b, &rights).is_err(), "{rights:?}");
+            let entered = if rights == OwnershipRights::Nobody {
+                Ok(Some("b"))
+            } else {
+                Err(OwnershipMismatch::Objects)
+            };
+            assert_eq!(check("web-b", None, &b, &rights), entered, "{rights:?}");
+            assert!(check("web-b", None, &a, &rights).is_err(), "{rights:?}");
+            assert!(check("shared", None, &["*.example"], &rights).is_err(), "{rights:?}");
         }
-        assert!(check("shared", Some("a"), &b, &Standing::Everything).is_err());
-        assert!(check("web-b", Some("a"), &b, &Standing::Everything).is_err());
+        assert!(check("shared", Some("a"), &b, &OwnershipRights::Everything).is_err());
+        assert!(check("web-b", Some("a"), &b, &OwnershipRights::Everything).is_err());
         assert_eq!(
             check("shared", None, &["x.c.example"], &team("a")),
             Err(OwnershipMismatch::Outside("x.c.example".to_owned(), "a".to_owned()))
         );
         let to_b = certificate("shared", Some("a"), &a, &["host-b"]);
-        assert_eq!(all.check_issue(&to_b, &Standing::Everything), Err(OwnershipMismatch::Objects));
+        assert_eq!(all.check_issue(&to_b, &OwnershipRights::Everything), Err(OwnershipMismatch::Objects));
     }
 
     #[test]
     fn certificate_of_an_object_moved_to_another_team_is_not_renewed() {
         let all = two_teams();
         let object = certificate("moved", None, &["x.b.example"], &[]);
-        let held = |issued_at_us| all.check_issue(&object, &Standing::Held { issued_at_us });
+        let held =
+            |issued_at_us| all.check_issue(&object, &OwnershipRights::CertificateHolder { issued_at_us });
         assert_eq!(held(99), Err(OwnershipMismatch::Moved));
         assert_eq!(held(100), Ok(Some("b")));
     }

@@ -209,7 +209,7 @@ impl Authority {
             requester: actor.to_owned(),
             issued_at_us: self.clock().now_us(),
             shard: 0,
-            once: None,
+            idempotency: None,
         }
     }
 

@@ -93,7 +93,7 @@ impl Authority {
             requester: requester.to_owned(),
             issued_at_us: self.clock().now_us(),
             shard: 0,
-            once: None,
+            idempotency: None,
         }
     }
 }

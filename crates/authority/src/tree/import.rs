@@ -324,12 +324,12 @@ async fn store_import(
     inventory: Vec<NewCertificate>,
     event: AuditEvent,
 ) -> Result<(), StoreError> {
-    let held = match key {
+    let imported_key_id = match key {
         Some((row, actor)) => Some(keystore::insert(tx, row, "key.import", actor).await?),
         None => None,
     };
     if let Some(mut ca) = ca {
-        ca.key_id = held.unwrap_or(ca.key_id);
+        ca.key_id = imported_key_id.unwrap_or(ca.key_id);
         if !tables::insert_ca(tx, &ca).await? {
             return Err(StoreError::Stale(NAME_TAKEN.to_owned()));
         }

@@ -13,7 +13,7 @@ use keys::{KeyError, KeyType, PrivateKey, Signer};
 use store::Clock;
 use x509::{Fingerprint, build, csr, pem};
 
-use crate::place::{NOW, openssl};
+use crate::fixture::{NOW, openssl};
 
 const PASSPHRASE: &[u8] = b"correct horse battery";
 const YEAR: i64 = 365 * 86_400;
@@ -299,10 +299,10 @@ async fn invalid_ceremony_plans_are_rejected_before_a_key_is_generated() {
     let weak = create_root(&good, room.folder.path(), &out, b"short", &room.clock, "t").await.unwrap_err();
     assert!(matches!(weak, CeremonyError::WeakPassphrase), "{weak}");
     room.create(&good, "once").await.unwrap();
-    let again = room.create(&good, "once").await.unwrap_err();
+    let repeated = room.create(&good, "once").await.unwrap_err();
     assert!(
-        matches!(&again, CeremonyError::File { error, .. } if error.to_string().contains("not empty")),
-        "{again}"
+        matches!(&repeated, CeremonyError::File { error, .. } if error.to_string().contains("not empty")),
+        "{repeated}"
     );
     // A CSR that was not signed with its own key.
     let text = fs::read_to_string(room.path("web.csr")).unwrap();

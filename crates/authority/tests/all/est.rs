@@ -17,22 +17,22 @@ use serde_json::json;
 use x509::crl::Reason;
 use x509::{Certificate, GeneralName};
 
+use crate::fixture::{Fixture, pem};
 use crate::http::{Server, serve, tls};
-use crate::place::{Fixture, pem};
 
 /// An EST server with a root, an intermediate and two profiles: `web`, and `vip`, which requires approval.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     est: Est,
     server: Server,
 }
 
 impl World {
-    async fn new(place: Fixture, change: impl FnOnce(&mut EstOptions)) -> Self {
+    async fn new(fixture: Fixture, change: impl FnOnce(&mut EstOptions)) -> Self {
         // curl and rustls use the system clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        place.clock.set(now.as_micros() as i64);
-        let authority = &place.authority;
+        fixture.clock.set(now.as_micros() as i64);
+        let authority = &fixture.authority;
         let root = NewCa::root("root", "CN=Test Root, O=Example");
         let root = authority.create_root(&root, "user:a").await.unwrap();
         let issuing = NewCa::intermediate("issuing", "CN=Test Issuing, O=Example");
@@ -66,26 +66,26 @@ impl World {
             let est = handler.clone();
             async move { est.handle(request, &peer).await }
         });
-        place.write("root.pem", pem(&[&root.certificate.der]));
+        fixture.write("root.pem", pem(&[&root.certificate.der]));
         let server = server.await;
-        Self { place, est, server }
+        Self { fixture, est, server }
     }
 
     /// Runs an EST operation with curl. Returns the status; the body is in the file `out`.
     async fn curl(&self, operation: &str, arguments: &str) -> u16 {
         let url = format!("https://{}/.well-known/est/{operation}", self.server.address);
         let arguments = format!("-sS --cacert root.pem -o out -D head -w %{{http_code}} {arguments} {url}");
-        let folder = self.place.path("");
+        let folder = self.fixture.path("");
         tokio::task::spawn_blocking(move || run("curl", &arguments, &folder)).await.unwrap().parse().unwrap()
     }
 
     /// Creates a CSR with openssl: base64 in `NAME.b64`, its key in `NAME.key`.
     fn request(&self, name: &str, key: &str, subject: &str, names: &str) {
         let names = if names.is_empty() { String::new() } else { format!("-addext subjectAltName={names}") };
-        self.place.openssl(&format!(
+        self.fixture.openssl(&format!(
             "req -new -nodes -newkey {key} -keyout {name}.key -out {name}.der -outform der -subj {subject} {names}"
         ));
-        self.place.openssl(&format!("base64 -in {name}.der -out {name}.b64"));
+        self.fixture.openssl(&format!("base64 -in {name}.der -out {name}.b64"));
     }
 
     async fn enroll(&self, operation: &str, name: &str, who: &str) -> u16 {
@@ -96,14 +96,15 @@ impl World {
     /// Returns the only certificate in `out`. `openssl verify` must accept it with the CA certificates of cacerts. It is also
     /// written to `NAME.pem`.
     fn certificate(&self, name: &str) -> Certificate {
-        self.place.openssl("base64 -d -in out -out out.p7");
-        self.place.openssl(&format!("pkcs7 -inform der -in out.p7 -print_certs -out {name}.pem"));
-        let verified =
-            self.place.openssl(&format!("verify -x509_strict -CAfile root.pem -untrusted ca.pem {name}.pem"));
+        self.fixture.openssl("base64 -d -in out -out out.p7");
+        self.fixture.openssl(&format!("pkcs7 -inform der -in out.p7 -print_certs -out {name}.pem"));
+        let verified = self
+            .fixture
+            .openssl(&format!("verify -x509_strict -CAfile root.pem -untrusted ca.pem {name}.pem"));
         assert_eq!(verified.trim(), format!("{name}.pem: OK"));
         // A client presents its certificate together with the issuer's.
-        let text = self.place.read(&format!("{name}.pem"));
-        self.place.write(&format!("{name}.chain"), text.clone() + &self.place.read("ca.pem"));
+        let text = self.fixture.read(&format!("{name}.pem"));
+        self.fixture.write(&format!("{name}.chain"), text.clone() + &self.fixture.read("ca.pem"));
         let mut all = x509::pem::certificates(text.as_bytes());
         let (_, der) = all.next().unwrap();
         assert!(all.next().is_none(), "only the certificate (RFC 7030 section 4.2.3)");
@@ -113,12 +114,12 @@ impl World {
     /// Writes the CA certificates that EST returns to `ca.pem`.
     async fn trust(&self) {
         assert_eq!(self.curl("cacerts", "").await, 200);
-        self.place.openssl("base64 -d -in out -out ca.p7");
-        self.place.openssl("pkcs7 -inform der -in ca.p7 -print_certs -out ca.pem");
+        self.fixture.openssl("base64 -d -in out -out ca.p7");
+        self.fixture.openssl("pkcs7 -inform der -in ca.p7 -print_certs -out ca.pem");
     }
 
     fn out(&self) -> String {
-        self.place.read("out")
+        self.fixture.read("out")
     }
 }
 
@@ -133,15 +134,15 @@ fn run(program: &str, arguments: &str, folder: &Path) -> String {
 
 const ALICE: &str = "-u alice:secret";
 
-pub(crate) async fn curl_enrolls_and_renews(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn curl_enrolls_and_renews(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
-    let ca = world.place.read("ca.pem");
+    let ca = world.fixture.read("ca.pem");
     assert!(
         ca.contains("subject=O = Example, CN = Test Issuing")
             && ca.contains("subject=O = Example, CN = Test Root")
     );
-    let head = world.place.read("head").to_ascii_lowercase();
+    let head = world.fixture.read("head").to_ascii_lowercase();
     assert!(head.contains("content-type: application/pkcs7-mime"), "{head}");
 
     let keys = [("rsa", "rsa:2048"), ("ec", "ec -pkeyopt ec_paramgen_curve:P-256"), ("ed", "ed25519")];
@@ -155,22 +156,32 @@ pub(crate) async fn curl_enrolls_and_renews(place: Fixture) {
         assert_eq!(world.certificate(name).fingerprint, first.fingerprint);
 
         // Re-enrolment with a new key, authenticated by the certificate.
-        let again = format!("{name}2");
-        world.request(&again, key, "/CN=www.a.example", "DNS:www.a.example,DNS:b.a.example");
-        let held = format!("--cert {name}.chain --key {name}.key");
-        assert_eq!(world.enroll("simplereenroll", &again, &held).await, 200, "{}", world.out());
-        let second = world.certificate(&again);
+        let repeated = format!("{name}2");
+        world.request(&repeated, key, "/CN=www.a.example", "DNS:www.a.example,DNS:b.a.example");
+        let certificate_arguments = format!("--cert {name}.chain --key {name}.key");
+        assert_eq!(
+            world.enroll("simplereenroll", &repeated, &certificate_arguments).await,
+            200,
+            "{}",
+            world.out()
+        );
+        let second = world.certificate(&repeated);
         assert_ne!(second.public_key, first.public_key);
         assert_eq!(second.subject_alt_names, first.subject_alt_names);
-        let record =
-            world.place.authority.issued(&IssuedRef::Fingerprint(second.fingerprint)).await.unwrap().unwrap();
+        let record = world
+            .fixture
+            .authority
+            .issued(&IssuedRef::Fingerprint(second.fingerprint))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((record.source, record.profile.as_str()), (Source::Est, "web"));
         assert_eq!(record.requester, format!("certificate:{}", first.fingerprint));
     }
 }
 
-pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
     world.request("other", "rsa:2048", "/CN=other.a.example", "DNS:other.a.example");
@@ -178,12 +189,12 @@ pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixtur
     world.request("org", "rsa:2048", "/O=Other/CN=own.a.example", "DNS:own.a.example");
     world.request("small", "rsa:1024", "/CN=own.a.example", "DNS:own.a.example");
     // Signed with another key: the last bytes belong to the signature.
-    let mut forged = std::fs::read(world.place.path("own.der")).unwrap();
+    let mut forged = std::fs::read(world.fixture.path("own.der")).unwrap();
     *forged.last_mut().unwrap() ^= 1;
-    world.place.write("forged.der", forged);
-    world.place.openssl("base64 -in forged.der -out forged.b64");
-    world.place.write("noise.b64", "aGVsbG8=");
-    world.place.write("huge.b64", "A".repeat(70_000));
+    world.fixture.write("forged.der", forged);
+    world.fixture.openssl("base64 -in forged.der -out forged.b64");
+    world.fixture.write("noise.b64", "aGVsbG8=");
+    world.fixture.write("huge.b64", "A".repeat(70_000));
 
     let pairs = [
         ("simpleenroll", "own", "", 401),
@@ -219,27 +230,36 @@ pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixtur
     );
 
     // Authenticated by the certificate: only its own names, and no other subject.
-    let held = "--cert own.chain --key own.key";
-    assert_eq!(world.enroll("simpleenroll", "own", held).await, 200, "{}", world.out());
+    let certificate_arguments = "--cert own.chain --key own.key";
+    assert_eq!(world.enroll("simpleenroll", "own", certificate_arguments).await, 200, "{}", world.out());
     for (operation, name) in [
         ("simpleenroll", "other"),
         ("simpleenroll", "org"),
         ("simplereenroll", "other"),
         ("simplereenroll", "org"),
     ] {
-        assert_eq!(world.enroll(operation, name, held).await, 403, "{operation} {name}: {}", world.out());
+        assert_eq!(
+            world.enroll(operation, name, certificate_arguments).await,
+            403,
+            "{operation} {name}: {}",
+            world.out()
+        );
     }
-    assert_eq!(world.enroll("vip/simplereenroll", "own", held).await, 403, "of another profile");
-    assert_eq!(world.enroll("simplereenroll", "own", held).await, 200);
+    assert_eq!(
+        world.enroll("vip/simplereenroll", "own", certificate_arguments).await,
+        403,
+        "of another profile"
+    );
+    assert_eq!(world.enroll("simplereenroll", "own", certificate_arguments).await, 200);
     // A revoked certificate does not authenticate.
     let selection = authority::revoke::Selection::Fingerprint(own.fingerprint);
-    world.place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
-    assert_eq!(world.enroll("simplereenroll", "own", held).await, 403);
-    assert_eq!(world.enroll("simpleenroll", "own", held).await, 403);
+    world.fixture.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
+    assert_eq!(world.enroll("simplereenroll", "own", certificate_arguments).await, 403);
+    assert_eq!(world.enroll("simpleenroll", "own", certificate_arguments).await, 403);
 }
 
-pub(crate) async fn strangers_cannot_tell_which_profiles_are_offered_for_enrollment(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn strangers_cannot_tell_which_profiles_are_offered_for_enrollment(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
     assert_eq!(world.enroll("simpleenroll", "own", ALICE).await, 200, "{}", world.out());
@@ -265,10 +285,10 @@ pub(crate) async fn strangers_cannot_tell_which_profiles_are_offered_for_enrollm
     assert_eq!(world.out().replace("none", "PROFILE"), hidden);
 }
 
-pub(crate) async fn registrar_enrolls_for_any_name(place: Fixture) {
+pub(crate) async fn registrar_enrolls_for_any_name(fixture: Fixture) {
     let mut spki = None;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let world = World::new(place, |options| {
+    let world = World::new(fixture, |options| {
         let hash = x509::SpkiHash::of(key.spki());
         spki = Some(hash);
         options.registrars.push(hash);
@@ -277,9 +297,9 @@ pub(crate) async fn registrar_enrolls_for_any_name(place: Fixture) {
     world.trust().await;
     let names = vec![GeneralName::parse("ra.a.example").unwrap()];
     let request = IssueRequest::new("web", key.spki().to_vec(), names, Source::Api, "user:a");
-    let issued = world.place.authority.issue(request).await.unwrap();
-    world.place.write("ra.pem", issued.chain_pem());
-    world.place.write("ra.key", key.to_pkcs8_pem().as_bytes());
+    let issued = world.fixture.authority.issue(request).await.unwrap();
+    world.fixture.write("ra.pem", issued.chain_pem());
+    world.fixture.write("ra.key", key.to_pkcs8_pem().as_bytes());
     world.request("other", "rsa:2048", "/CN=other.a.example", "DNS:other.a.example");
     assert_eq!(
         world.enroll("simpleenroll", "other", "--cert ra.pem --key ra.key").await,
@@ -290,12 +310,12 @@ pub(crate) async fn registrar_enrolls_for_any_name(place: Fixture) {
     assert_eq!(world.certificate("other").names(), ["other.a.example"]);
 }
 
-pub(crate) async fn server_generates_the_key_on_request(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn server_generates_the_key_on_request(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
     world.request("new", "rsa:3072", "/CN=new.a.example", "DNS:new.a.example");
     assert_eq!(world.enroll("serverkeygen", "new", ALICE).await, 200, "{}", world.out());
-    let head = world.place.read("head");
+    let head = world.fixture.read("head");
     let boundary = head.split("boundary=").nth(1).unwrap().split("\r\n").next().unwrap().to_owned();
     let body = world.out();
     let parts: Vec<&str> = body.split(&format!("--{boundary}")).collect();
@@ -305,27 +325,27 @@ pub(crate) async fn server_generates_the_key_on_request(place: Fixture) {
         assert!(headers.contains(kind), "{headers}");
         content.to_owned()
     };
-    world.place.write("key.b64", content(parts[1], "application/pkcs8"));
-    world.place.openssl("base64 -d -in key.b64 -out key.der");
-    let public = world.place.openssl("pkey -inform der -in key.der -pubout");
-    world.place.write("out", content(parts[2], "application/pkcs7-mime; smime-type=certs-only"));
+    world.fixture.write("key.b64", content(parts[1], "application/pkcs8"));
+    world.fixture.openssl("base64 -d -in key.b64 -out key.der");
+    let public = world.fixture.openssl("pkey -inform der -in key.der -pubout");
+    world.fixture.write("out", content(parts[2], "application/pkcs7-mime; smime-type=certs-only"));
     let certificate = world.certificate("made");
-    assert_eq!(world.place.openssl("x509 -in made.pem -noout -pubkey"), public);
+    assert_eq!(world.fixture.openssl("x509 -in made.pem -noout -pubkey"), public);
     // The server generates a key of the type in the CSR, if the profile allows it. It does not certify the key of the CSR.
     assert_eq!((certificate.public_key.bits, certificate.names()), (3_072, vec!["new.a.example".to_owned()]));
-    assert_ne!(public, world.place.openssl("pkey -in new.key -pubout"));
-    let keys = store::Keys::of(&world.place.store).page(None, 100).await.unwrap().rows;
+    assert_ne!(public, world.fixture.openssl("pkey -in new.key -pubout"));
+    let keys = store::Keys::of(&world.fixture.store).page(None, 100).await.unwrap().rows;
     assert!(keys.iter().all(|key| *key.spki != *certificate.public_key.spki), "it is kept nowhere");
     assert_eq!(world.enroll("serverkeygen", "new", "").await, 401);
 }
 
-pub(crate) async fn csr_attributes_list_key_type_signature_and_must_staple(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn csr_attributes_list_key_type_signature_and_must_staple(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     for (operation, staple) in [("csrattrs", false), ("vip/csrattrs", true)] {
         assert_eq!(world.curl(operation, "").await, 200);
-        assert!(world.place.read("head").contains("application/csrattrs"));
-        world.place.openssl("base64 -d -in out -out out.der");
-        let shown = world.place.openssl("asn1parse -inform der -in out.der");
+        assert!(world.fixture.read("head").contains("application/csrattrs"));
+        world.fixture.openssl("base64 -d -in out -out out.der");
+        let shown = world.fixture.openssl("asn1parse -inform der -in out.der");
         for line in ["id-ecPublicKey", "prime256v1", "ecdsa-with-SHA256"] {
             assert!(shown.contains(line), "{line} is not in {shown}");
         }
@@ -333,16 +353,16 @@ pub(crate) async fn csr_attributes_list_key_type_signature_and_must_staple(place
     }
 }
 
-pub(crate) async fn enrollment_waits_for_approval_and_is_issued_or_rejected(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn enrollment_waits_for_approval_and_is_issued_or_rejected(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
-    let authority = &world.place.authority;
+    let authority = &world.fixture.authority;
     world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
     world.request("not", "rsa:2048", "/CN=not.a.example", "DNS:not.a.example");
     world.request("outside", "rsa:2048", "/CN=www.b.example", "DNS:www.b.example");
     for name in ["vip", "vip", "not"] {
         assert_eq!(world.enroll("vip/simpleenroll", name, ALICE).await, 202, "{}", world.out());
-        assert!(world.place.read("head").to_ascii_lowercase().contains("retry-after: 300"));
+        assert!(world.fixture.read("head").to_ascii_lowercase().contains("retry-after: 300"));
     }
     assert_eq!(world.enroll("vip/simpleenroll", "outside", ALICE).await, 400, "refused at once");
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows;
@@ -384,18 +404,18 @@ pub(crate) async fn enrollment_waits_for_approval_and_is_issued_or_rejected(plac
     assert_eq!(world.certificate("vip").fingerprint, first.fingerprint, "one certificate for one consent");
     assert_eq!(world.enroll("vip/simpleenroll", "not", ALICE).await, 403);
     assert!(world.out().contains("unknown"));
-    let actions = world.place.actions().await;
+    let actions = world.fixture.actions().await;
     for action in ["enrolment.request", "enrolment.approve", "enrolment.reject"] {
         assert!(actions.iter().any(|known| known == action), "{action}");
     }
 }
 
-pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
     world.request("next", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
-    let authority = &world.place.authority;
+    let authority = &world.fixture.authority;
     let waiting = async || authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
     // A certificate can request only the profile that issued it.
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 202, "{}", world.out());
@@ -403,8 +423,8 @@ pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(
     authority.decide_enrolment(waiting().await.id, Decision::Approve, None, "", &bob).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 200, "{}", world.out());
     let own = world.certificate("own");
-    let held = "--cert own.chain --key own.key";
-    assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 202, "{}", world.out());
+    let certificate_arguments = "--cert own.chain --key own.key";
+    assert_eq!(world.enroll("vip/simpleenroll", "next", certificate_arguments).await, 202, "{}", world.out());
     let waiting = waiting().await;
     // The API identifies the same certificate by the name of the identity that it is mapped to.
     let laptop = Principal::from_actor("certificate:laptop");
@@ -414,13 +434,13 @@ pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(
         assert!(matches!(own, Err(DecideError::OwnRequest(_))), "{person:?}: {own:?}");
     }
     authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &laptop).await.unwrap();
-    assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 200, "{}", world.out());
+    assert_eq!(world.enroll("vip/simpleenroll", "next", certificate_arguments).await, 200, "{}", world.out());
 }
 
-pub(crate) async fn profile_change_invalidates_an_enrollment_approval(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn profile_change_invalidates_an_enrollment_approval(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
-    let authority = &world.place.authority;
+    let authority = &world.fixture.authority;
     world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
     let bob = Principal::from_actor("user:bob");
     let change = |days: i64| async move {
@@ -436,17 +456,17 @@ pub(crate) async fn profile_change_invalidates_an_enrollment_approval(place: Fix
     authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &bob).await.unwrap();
     change(40).await;
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
-    let again = authority.enrolment(waiting.id).await.unwrap().unwrap();
-    assert_eq!((again.state, again.decided_by), (EnrolmentState::Open, None));
+    let repeated = authority.enrolment(waiting.id).await.unwrap().unwrap();
+    assert_eq!((repeated.state, repeated.decided_by), (EnrolmentState::Open, None));
     authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &bob).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 200, "{}", world.out());
-    assert!(world.place.actions().await.iter().any(|action| action == "enrolment.void"));
+    assert!(world.fixture.actions().await.iter().any(|action| action == "enrolment.void"));
 }
 
-pub(crate) async fn enrollment_requires_the_number_of_approvals_of_the_profile(place: Fixture) {
-    let world = World::new(place, |_| ()).await;
+pub(crate) async fn enrollment_requires_the_number_of_approvals_of_the_profile(fixture: Fixture) {
+    let world = World::new(fixture, |_| ()).await;
     world.trust().await;
-    let authority = &world.place.authority;
+    let authority = &world.fixture.authority;
     let profile = Profile { approvals: 2, ..(*authority.profile("vip").await.unwrap()).clone() };
     authority.put_profile(profile, None, "user:eve").await.unwrap();
     world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
@@ -476,8 +496,8 @@ pub(crate) async fn enrollment_requires_the_number_of_approvals_of_the_profile(p
     let half = approve(waiting.plan_sha256, "user:bob").await.unwrap();
     assert_eq!((half.state, half.given), (EnrolmentState::Open, 1));
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "one of two");
-    let again = approve(None, "est:bob").await;
-    assert!(matches!(again, Err(DecideError::Repeated { given: 1, needed: 2 })), "{again:?}");
+    let repeated = approve(None, "est:bob").await;
+    assert!(matches!(repeated, Err(DecideError::Repeated { given: 1, needed: 2 })), "{repeated:?}");
     let whole = approve(None, "user:carl").await.unwrap();
     assert_eq!(whole.state, EnrolmentState::Approved);
     assert_eq!(authority.enrolment_approvers(&whole).await.unwrap(), ["user:bob", "user:carl"]);
@@ -488,8 +508,8 @@ fn plan_hash(row: &EnrolmentRow) -> [u8; 32] {
     serde_json::from_str::<IssuancePlan>(row.plan.as_deref().unwrap()).unwrap().sha256()
 }
 
-pub(crate) async fn mismatched_channel_binding_is_rejected(place: Fixture) {
-    let world = World::new(place, |options| options.require_channel_binding = true).await;
+pub(crate) async fn mismatched_channel_binding_is_rejected(fixture: Fixture) {
+    let world = World::new(fixture, |options| options.require_channel_binding = true).await;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let send = |password: Option<&'static str>, binding: Option<[u8; 32]>| {
         let subject = x509::DistinguishedName::from_text("CN=www.a.example").unwrap();

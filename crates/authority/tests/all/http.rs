@@ -93,16 +93,16 @@ where
 }
 
 async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Option<Request<Bytes>> {
-    let mut octets = Vec::new();
+    let mut received = Vec::new();
     let end = loop {
-        if let Some(end) = octets.windows(4).position(|window| window == b"\r\n\r\n") {
+        if let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
         }
-        if stream.read_buf(&mut octets).await.ok()? == 0 {
+        if stream.read_buf(&mut received).await.ok()? == 0 {
             return None;
         }
     };
-    let head = String::from_utf8(octets[..end].to_vec()).unwrap();
+    let head = String::from_utf8(received[..end].to_vec()).unwrap();
     let mut lines = head.split("\r\n");
     let mut first = lines.next()?.split(' ');
     let mut request = Request::builder().method(first.next()?).uri(first.next()?);
@@ -117,7 +117,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Option<Reque
         }
         request = request.header(name, value.trim());
     }
-    let mut body = octets.split_off(end + 4);
+    let mut body = received.split_off(end + 4);
     while body.len() < length {
         if stream.read_buf(&mut body).await.ok()? == 0 {
             return None;

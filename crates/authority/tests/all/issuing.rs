@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use authority::issue::{IssueError, IssueRequest, IssuedRef, Source};
 use authority::profile::ProfileError;
 use authority::tables::IssuedFilter;
-use authority::teams::Standing;
+use authority::teams::OwnershipRights;
 use futures_util::future::join_all;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use x509::build::Extension;
 use x509::{Certificate, DistinguishedName, GeneralName, UnixTime};
 
+use crate::fixture::{eventually, pem};
 use crate::office::{Office, both, new_spki, options, request};
-use crate::place::{eventually, pem};
 
 both! {
     issued_certificate_verifies_in_openssl_and_is_in_the_inventory
@@ -67,10 +67,11 @@ async fn certificate_extensions_follow_the_profile_purpose(office: Office) {
         assert_eq!(Certificate::parse(&issued.der).unwrap().key_usage.unwrap().0, usage, "{profile}");
     }
     let subject = DistinguishedName::from_text("emailAddress=me@a.example, O=Example").unwrap();
-    let asked = |names: &[&str]| IssueRequest { subject: Some(subject.clone()), ..request("clients", names) };
-    let refused = office.authority.issue(asked(&[])).await;
+    let issue_request =
+        |names: &[&str]| IssueRequest { subject: Some(subject.clone()), ..request("clients", names) };
+    let refused = office.authority.issue(issue_request(&[])).await;
     assert!(matches!(refused, Err(IssueError::Subject(_))), "a mailbox that no rule has seen");
-    office.authority.issue(asked(&["me@a.example"])).await.unwrap();
+    office.authority.issue(issue_request(&["me@a.example"])).await.unwrap();
 }
 
 async fn common_name_is_spelled_like_its_subject_alternative_name(office: Office) {
@@ -81,11 +82,11 @@ async fn common_name_is_spelled_like_its_subject_alternative_name(office: Office
                 "names": {"dns_allowed": ["."], "ip_allowed": ["::/0"]},
             }))
             .await;
-        for (asked, names, wanted) in [
+        for (issue_request, names, wanted) in [
             ("WWW.a.Example", &["www.a.example"][..], "www.a.example"),
             ("2001:DB8:0::1", &["b.example", "2001:db8::1"], "2001:db8::1"),
         ] {
-            let subject = DistinguishedName::from_text(&format!("CN={asked}, C=DE")).unwrap();
+            let subject = DistinguishedName::from_text(&format!("CN={issue_request}, C=DE")).unwrap();
             let issued = IssueRequest { subject: Some(subject), ..request(profile, names) };
             let issued = office.authority.issue(issued).await.unwrap();
             let certificate = Certificate::parse(&issued.der).unwrap();
@@ -157,15 +158,19 @@ async fn issued_certificate_verifies_in_openssl_and_is_in_the_inventory(office: 
     }
     assert_eq!(office.audited().await["certificate.issue"], 1);
     // On PostgreSQL an event becomes visible when no older transaction of the whole server is open.
-    let told = loop {
+    let issued_events = loop {
         let events = office.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
-        let told: Vec<_> = events.into_iter().filter(|event| event.kind == "certificate.issued").collect();
-        if !told.is_empty() {
-            break told;
+        let issued_events: Vec<_> =
+            events.into_iter().filter(|event| event.kind == "certificate.issued").collect();
+        if !issued_events.is_empty() {
+            break issued_events;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     };
-    assert_eq!((told.len(), told[0].subject.clone()), (1, format!("certificate/{}", issued.id)));
+    assert_eq!(
+        (issued_events.len(), issued_events[0].subject.clone()),
+        (1, format!("certificate/{}", issued.id))
+    );
     let suffix = IssuedFilter { name_suffix: Some("a.example".to_owned()), ..IssuedFilter::default() };
     assert_eq!(
         authority::tables::Issued::of(&office.store).page(&suffix, None, 10).await.unwrap().rows.len(),
@@ -178,30 +183,30 @@ fn keyed(key: &str, names: &[&str]) -> IssueRequest {
 }
 
 async fn idempotency_key_returns_the_same_certificate(office: Office) {
-    let asked = keyed("order-1", &["a.example"]);
-    let first = office.authority.issue(asked.clone()).await.unwrap();
-    let again = office.authority.issue(asked.clone()).await.unwrap();
-    assert!(again.repeated && !first.repeated);
-    assert_eq!((again.id, &again.der, &again.chain), (first.id, &first.der, &first.chain));
-    assert_eq!((again.not_before, again.not_after), (first.not_before, first.not_after));
+    let issue_request = keyed("order-1", &["a.example"]);
+    let first = office.authority.issue(issue_request.clone()).await.unwrap();
+    let second = office.authority.issue(issue_request.clone()).await.unwrap();
+    assert!(second.repeated && !first.repeated);
+    assert_eq!((second.id, &second.der, &second.chain), (first.id, &first.der, &first.chain));
+    assert_eq!((second.not_before, second.not_after), (first.not_before, first.not_after));
 
     let other = keyed("order-1", &["b.example"]);
     assert!(matches!(office.authority.issue(other).await, Err(IssueError::KeyReused)));
-    let elsewhere = IssueRequest { source: Source::Acme, ..asked.clone() };
+    let elsewhere = IssueRequest { source: Source::Acme, ..issue_request.clone() };
     assert_ne!(office.authority.issue(elsewhere).await.unwrap().id, first.id);
 
     // The issued certificate is still returned although the profile is deleted.
     office.authority.delete_profile("web", None, "user:test").await.unwrap();
-    assert_eq!(office.authority.issue(asked).await.unwrap().id, first.id);
+    assert_eq!(office.authority.issue(issue_request).await.unwrap().id, first.id);
     assert_eq!(count(&office).await, 2);
 }
 
 async fn concurrent_requests_with_one_idempotency_key_issue_one_certificate(office: Office) {
-    let asked = keyed("order-1", &["a.example"]);
+    let issue_request = keyed("order-1", &["a.example"]);
     let nodes = [office.authority.clone(), office.another_node()];
     let all = (0..40).map(|number| {
-        let (node, asked) = (nodes[number % 2].clone(), asked.clone());
-        tokio::spawn(async move { node.issue(asked).await.unwrap() })
+        let (node, issue_request) = (nodes[number % 2].clone(), issue_request.clone());
+        tokio::spawn(async move { node.issue(issue_request).await.unwrap() })
     });
     let all: Vec<_> = join_all(all).await.into_iter().map(Result::unwrap).collect();
     assert!(all.iter().all(|issued| issued.id == all[0].id && issued.der == all[0].der));
@@ -211,22 +216,22 @@ async fn concurrent_requests_with_one_idempotency_key_issue_one_certificate(offi
 }
 
 async fn crash_before_commit_issues_nothing_and_a_retry_succeeds(office: Office) {
-    let asked = keyed("order-1", &["a.example"]);
+    let issue_request = keyed("order-1", &["a.example"]);
     office.fail_next(Fault::BeforeCommit);
-    assert!(matches!(office.authority.issue(asked.clone()).await, Err(IssueError::Store(_))));
+    assert!(matches!(office.authority.issue(issue_request.clone()).await, Err(IssueError::Store(_))));
     assert_eq!(count(&office).await, 0);
-    let issued = office.authority.issue(asked).await.unwrap();
+    let issued = office.authority.issue(issue_request).await.unwrap();
     assert!(!issued.repeated);
     assert_eq!(count(&office).await, 1);
 }
 
 async fn retry_after_a_crash_after_commit_returns_the_stored_certificate(office: Office) {
-    let asked = keyed("order-1", &["a.example"]);
+    let issue_request = keyed("order-1", &["a.example"]);
     office.fail_next(Fault::AfterCommit);
-    let error = office.authority.issue(asked.clone()).await.unwrap_err();
+    let error = office.authority.issue(issue_request.clone()).await.unwrap_err();
     assert!(matches!(&error, IssueError::Store(error) if error.is_transient()), "{error}");
     assert_eq!(count(&office).await, 1);
-    let issued = office.authority.issue(asked).await.unwrap();
+    let issued = office.authority.issue(issue_request).await.unwrap();
     assert!(issued.repeated);
     assert_eq!(count(&office).await, 1);
 }
@@ -304,13 +309,15 @@ async fn disallowed_requests_are_rejected_and_nothing_is_stored(office: Office) 
         ),
         ("KeyTooLong(", keyed(&"k".repeat(256), &["a.example"])),
     ];
-    for (kind, asked) in table {
-        let error = office.authority.issue(asked.clone()).await.unwrap_err();
+    for (kind, issue_request) in table {
+        let error = office.authority.issue(issue_request.clone()).await.unwrap_err();
         let shown = format!("{error:?}");
         assert!(shown.starts_with(kind), "{kind} {shown}");
         assert!(error.is_refusal(), "{shown}");
         if kind != "KeyTooLong(" {
-            assert!(format!("{:?}", office.authority.check(&asked).await.unwrap_err()).starts_with(kind));
+            assert!(
+                format!("{:?}", office.authority.check(&issue_request).await.unwrap_err()).starts_with(kind)
+            );
         }
     }
     assert_eq!(count(&office).await, 0);
@@ -322,8 +329,8 @@ async fn disallowed_requests_are_rejected_and_nothing_is_stored(office: Office) 
     office.authority.check(&narrow()).await.unwrap();
     // One lifetime is backdated by a minute, so that a fifth of it is left. The other one begins later.
     for (life, begins) in [(125, None), (3_600, Some(now.plus(86_400)))] {
-        let asked = IssueRequest { lifetime_seconds: Some(life), not_before: begins, ..narrow() };
-        office.authority.check(&asked).await.unwrap();
+        let issue_request = IssueRequest { lifetime_seconds: Some(life), not_before: begins, ..narrow() };
+        office.authority.check(&issue_request).await.unwrap();
     }
     assert_eq!(count(&office).await, 1);
 
@@ -344,15 +351,16 @@ const WRITERS: usize = 8;
 
 /// Takes all write connections until the result is dropped. Does nothing on SQLite, whose single writer batches waiting writes by
 /// itself.
-async fn held(office: &Office) -> (watch::Sender<()>, JoinSet<()>) {
+async fn held_writers(office: &Office) -> (watch::Sender<()>, JoinSet<()>) {
     let (release, released) = watch::channel(());
-    let (mut holding, held) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+    let (mut holding, held_writers) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
     for _ in 0..if office.store.is_postgres() { WRITERS } else { 0 } {
-        let (store, held, mut released) = (office.store.clone(), Arc::clone(&held), released.clone());
+        let (store, held_writers, mut released) =
+            (office.store.clone(), Arc::clone(&held_writers), released.clone());
         holding.spawn(async move {
             let hold = store.write("hold", move |_| {
                 Box::pin(async move {
-                    held.fetch_add(1, Ordering::SeqCst);
+                    held_writers.fetch_add(1, Ordering::SeqCst);
                     let _ = released.changed().await;
                     Ok(())
                 })
@@ -361,7 +369,7 @@ async fn held(office: &Office) -> (watch::Sender<()>, JoinSet<()>) {
         });
     }
     let all = holding.len();
-    eventually("holding", async || (held.load(Ordering::SeqCst) == all).then_some(())).await;
+    eventually("holding", async || (held_writers.load(Ordering::SeqCst) == all).then_some(())).await;
     (release, holding)
 }
 
@@ -373,7 +381,7 @@ async fn concurrent_issuance_shares_sql_statements(office: Office) {
     let alone = office.store.statements_sent() - before;
     let requests: Vec<IssueRequest> =
         (0..COUNT).map(|number| keyed(&format!("k{number}"), &[&format!("n{number}.example")])).collect();
-    let (release, mut holding) = held(&office).await;
+    let (release, mut holding) = held_writers(&office).await;
     let all = tokio::spawn({
         let authority = office.authority.clone();
         async move { join_all(requests.into_iter().map(|request| authority.issue(request))).await }
@@ -412,9 +420,9 @@ async fn each_key_type_is_certified_by_each_ca_key_type(office: Office) {
         };
         let ca = office.authority.create_root(&new, "user:test").await.unwrap();
         for key in &keys {
-            let asked =
+            let issue_request =
                 IssueRequest { ca: Some(ca.id), spki: key.spki().to_vec(), ..request("any", &["a.example"]) };
-            let issued = office.authority.issue(asked).await.unwrap();
+            let issued = office.authority.issue(issue_request).await.unwrap();
             let certificate = Certificate::parse(&issued.der).unwrap();
             certificate.signed_by(&ca.certificate.public_key).unwrap();
             assert_eq!(issued.chain.len(), 0, "a root stands in no chain");
@@ -439,8 +447,8 @@ async fn profile_updates_require_the_current_revision(office: Office) {
     let node = office.another_node();
     assert!(node.profile("web").await.unwrap().requires_approval);
     authority.put_profile((*first.profile).clone(), None, "user:a").await.unwrap();
-    let heard = async || (!node.profile("web").await.unwrap().requires_approval).then_some(());
-    eventually("that another node hears of it", heard).await;
+    let notified = async || (!node.profile("web").await.unwrap().requires_approval).then_some(());
+    eventually("that another node hears of it", notified).await;
 
     for name in ["b", "a", "c"] {
         let mut profile = (*first.profile).clone();
@@ -482,11 +490,12 @@ async fn limits_of_the_ca_are_enforced() {
         ..NewCa::intermediate("limited", "CN=Limited")
     };
     let ca = office.authority.create_intermediate("root", &limited, "user:test").await.unwrap();
-    let ask = |profile: &str, names: &[&str]| IssueRequest { ca: Some(ca.id), ..request(profile, names) };
-    let issued = office.authority.issue(ask("any", &["x.a.example", "10.0.0.1"])).await.unwrap();
+    let ca_request =
+        |profile: &str, names: &[&str]| IssueRequest { ca: Some(ca.id), ..request(profile, names) };
+    let issued = office.authority.issue(ca_request("any", &["x.a.example", "10.0.0.1"])).await.unwrap();
     assert_eq!(issued.not_after, ca.certificate.not_after);
     for names in [&["a.example", "b.example"][..], &["11.0.0.1"]] {
-        let refused = office.authority.issue(ask("any", names)).await.unwrap_err();
+        let refused = office.authority.issue(ca_request("any", names)).await.unwrap_err();
         assert!(refused.to_string().contains("name constraints"), "{refused}");
     }
     office
@@ -494,17 +503,17 @@ async fn limits_of_the_ca_are_enforced() {
             json!({"name": "client", "names": {"dns_allowed": ["."]}, "extended_key_usage": ["clientAuth"]}),
         )
         .await;
-    let refused = office.authority.issue(ask("client", &["x.a.example"])).await.unwrap_err();
+    let refused = office.authority.issue(ca_request("client", &["x.a.example"])).await.unwrap_err();
     assert!(refused.to_string().contains("may not issue for the purpose"), "{refused}");
     office.write_chain();
     office.write("limited.pem", pem(&[&ca.certificate.der]));
     office.write("leaf.pem", pem(&[&issued.der]));
     office.openssl("verify -CAfile root.pem -untrusted limited.pem leaf.pem");
     office.advance(40 * 86_400 - 30);
-    let late = office.authority.issue(ask("any", &["x.a.example"])).await.unwrap_err();
+    let late = office.authority.issue(ca_request("any", &["x.a.example"])).await.unwrap_err();
     assert!(matches!(late, IssueError::Dates(_)), "{late}");
     office.advance(60);
-    let over = office.authority.issue(ask("any", &["x.a.example"])).await.unwrap_err();
+    let over = office.authority.issue(ca_request("any", &["x.a.example"])).await.unwrap_err();
     assert!(matches!(over, IssueError::NotIssuing(_)), "{over}");
 }
 
@@ -531,24 +540,24 @@ async fn names_owned_by_a_team_are_issued_only_to_that_team(office: Office) {
         .await
         .unwrap();
     office.authority.teams().forget();
-    let team = |team: &str| Standing::Team(team.to_owned());
-    for (source, standing, issued) in [
-        (Source::Api, Standing::Nobody, false),
-        (Source::Est, Standing::Nobody, false),
+    let team = |team: &str| OwnershipRights::Team(team.to_owned());
+    for (source, rights, issued) in [
+        (Source::Api, OwnershipRights::Nobody, false),
+        (Source::Est, OwnershipRights::Nobody, false),
         (Source::Scep, team("b"), false),
-        (Source::Acme, Standing::Nobody, false),
+        (Source::Acme, OwnershipRights::Nobody, false),
         (Source::Api, team("a"), true),
-        (Source::Acme, Standing::Proven, true),
-        (Source::System, Standing::Everything, true),
+        (Source::Acme, OwnershipRights::Proven, true),
+        (Source::System, OwnershipRights::Everything, true),
     ] {
-        let request = IssueRequest { source, standing: standing.clone(), ..request("web", &["x.a.example"]) };
+        let request = IssueRequest { source, rights: rights.clone(), ..request("web", &["x.a.example"]) };
         let outcome = office.authority.issue(request).await;
-        assert_eq!(outcome.is_ok(), issued, "{source} {standing:?}: {outcome:?}");
-        assert!(issued || matches!(outcome, Err(IssueError::Team(_))), "{source} {standing:?}");
+        assert_eq!(outcome.is_ok(), issued, "{source} {rights:?}: {outcome:?}");
+        assert!(issued || matches!(outcome, Err(IssueError::Team(_))), "{source} {rights:?}");
     }
     // A request without a team label is for no team's objects.
     let plain = IssueRequest::new("web", new_spki(), Vec::new(), Source::Est, "est:x");
-    assert_eq!(plain.standing, Standing::Nobody);
+    assert_eq!(plain.rights, OwnershipRights::Nobody);
 }
 
 async fn private_suffixes_are_not_issued_but_names_below_them_are(office: Office) {

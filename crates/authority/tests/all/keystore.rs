@@ -15,7 +15,7 @@ use store::{SEALED_KEYS, SealedValue};
 use uuid::Uuid;
 use x509::{PublicKey, verify_signature};
 
-use crate::place::Fixture;
+use crate::fixture::Fixture;
 
 async fn signs(key: &KeyRef) {
     let signature = key.sign(b"message", Instant::now() + Duration::from_secs(30)).await.unwrap();
@@ -23,86 +23,86 @@ async fn signs(key: &KeyRef) {
     assert_eq!(verify_signature(&public, &key.algorithm(), b"message", &signature), Ok(()));
 }
 
-fn master(place: &Fixture, name: &str) -> MasterKeySource {
-    MasterKeySource::File { path: place.path(name), create: true }
+fn master(fixture: &Fixture, name: &str) -> MasterKeySource {
+    MasterKeySource::File { path: fixture.path(name), create: true }
 }
 
-pub(crate) async fn key_signs_after_restart_only_with_its_master_key(place: Fixture) {
+pub(crate) async fn key_signs_after_restart_only_with_its_master_key(fixture: Fixture) {
     for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65] {
-        let (id, key) = place.keystore.generate(kind, "a label", "user:a").await.unwrap();
+        let (id, key) = fixture.keystore.generate(kind, "a label", "user:a").await.unwrap();
         signs(&key).await;
-        let again = place.keystore_with(&["master"]).signer(id).await.unwrap();
-        assert_eq!((again.key_type(), again.spki()), (kind, key.spki()));
-        signs(&again).await;
-        let row = store::Keys::of(&place.store).get(id).await.unwrap().unwrap();
+        let second = fixture.keystore_with(&["master"]).signer(id).await.unwrap();
+        assert_eq!((second.key_type(), second.spki()), (kind, key.spki()));
+        signs(&second).await;
+        let row = store::Keys::of(&fixture.store).get(id).await.unwrap().unwrap();
         assert_eq!((row.label.as_str(), row.provider.as_str()), ("a label", "sealed"));
         assert!(!format!("{row:?}").contains("sealed: Some"));
-        assert_eq!(place.keystore.private_key(id).await.unwrap().spki(), key.spki());
-        let other = place.keystore_with(&["other"]).signer(id).await.unwrap_err();
+        assert_eq!(fixture.keystore.private_key(id).await.unwrap().spki(), key.spki());
+        let other = fixture.keystore_with(&["other"]).signer(id).await.unwrap_err();
         assert!(matches!(other, KeyStoreError::Sealed { error: OpenError::UnknownMaster(_), .. }), "{other}");
     }
     let unknown = Uuid::now_v7();
-    let error = place.keystore.signer(unknown).await.unwrap_err();
+    let error = fixture.keystore.signer(unknown).await.unwrap_err();
     assert!(matches!(error, KeyStoreError::Unknown(id) if id == unknown), "{error}");
-    let listed = store::Keys::of(&place.store).page(None, 3).await.unwrap();
+    let listed = store::Keys::of(&fixture.store).page(None, 3).await.unwrap();
     assert_eq!(listed.rows.len(), 3);
-    let rest = store::Keys::of(&place.store).page(listed.next.as_ref(), 3).await.unwrap();
+    let rest = store::Keys::of(&fixture.store).page(listed.next.as_ref(), 3).await.unwrap();
     assert_eq!((rest.rows.len(), rest.next), (1, None));
-    assert_eq!(place.actions().await, ["key.generate"; 4]);
+    assert_eq!(fixture.actions().await, ["key.generate"; 4]);
 }
 
-pub(crate) async fn imported_key_is_stored_once(place: Fixture) {
+pub(crate) async fn imported_key_is_stored_once(fixture: Fixture) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
-    let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
+    let (one, _) = fixture.keystore.import(key.clone(), "one", "user:a").await.unwrap();
+    let (two, _) = fixture.keystore.import(key, "two", "user:b").await.unwrap();
     assert_eq!(one, two);
-    assert_eq!(store::Keys::of(&place.store).get(one).await.unwrap().unwrap().label, "one");
-    signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
+    assert_eq!(store::Keys::of(&fixture.store).get(one).await.unwrap().unwrap().label, "one");
+    signs(&fixture.keystore_with(&["master"]).signer(one).await.unwrap()).await;
 }
 
-pub(crate) async fn blocked_key_cannot_sign(place: Fixture) {
-    let (id, key) = place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
-    signs(&place.keystore.signer(id).await.unwrap()).await;
-    assert!(place.keystore.block(id, "stolen", "user:b").await.unwrap());
-    assert!(!place.keystore.block(id, "again", "user:b").await.unwrap());
-    let error = place.keystore.signer(id).await.unwrap_err();
+pub(crate) async fn blocked_key_cannot_sign(fixture: Fixture) {
+    let (id, key) = fixture.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
+    signs(&fixture.keystore.signer(id).await.unwrap()).await;
+    assert!(fixture.keystore.block(id, "stolen", "user:b").await.unwrap());
+    assert!(!fixture.keystore.block(id, "again", "user:b").await.unwrap());
+    let error = fixture.keystore.signer(id).await.unwrap_err();
     assert!(matches!(&error, KeyStoreError::Blocked { reason, .. } if reason == "stolen"), "{error}");
-    assert!(matches!(place.keystore.private_key(id).await.unwrap_err(), KeyStoreError::Blocked { .. }));
+    assert!(matches!(fixture.keystore.private_key(id).await.unwrap_err(), KeyStoreError::Blocked { .. }));
     assert!(matches!(
-        place.keystore.block(Uuid::now_v7(), "none", "user:b").await.unwrap_err(),
+        fixture.keystore.block(Uuid::now_v7(), "none", "user:b").await.unwrap_err(),
         KeyStoreError::Unknown(_)
     ));
     drop(key);
-    assert_eq!(place.actions().await, ["key.generate", "key.block"]);
+    assert_eq!(fixture.actions().await, ["key.generate", "key.block"]);
 }
 
-pub(crate) async fn sealed_keys_moved_between_rows_are_rejected(place: Fixture) {
-    let (one, _) = place.keystore.generate(KeyType::P256, "one", "user:a").await.unwrap();
-    let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
+pub(crate) async fn sealed_keys_moved_between_rows_are_rejected(fixture: Fixture) {
+    let (one, _) = fixture.keystore.generate(KeyType::P256, "one", "user:a").await.unwrap();
+    let (two, _) = fixture.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
     let sealed = |id| {
-        let store = place.store.clone();
+        let store = fixture.store.clone();
         async move { store::Keys::of(&store).get(id).await.unwrap().unwrap().sealed.unwrap() }
     };
     let (first, second) = (sealed(one).await, sealed(two).await);
     let moved = vec![(SealedValue { row: one.as_bytes().to_vec(), sealed: first }, second)];
-    place.store.write("move", |tx| Box::pin(store::replace_sealed(tx, &SEALED_KEYS, moved))).await.unwrap();
-    let error = place.keystore.signer(one).await.unwrap_err();
+    fixture.store.write("move", |tx| Box::pin(store::replace_sealed(tx, &SEALED_KEYS, moved))).await.unwrap();
+    let error = fixture.keystore.signer(one).await.unwrap_err();
     assert!(matches!(error, KeyStoreError::Sealed { error: OpenError::Forged, .. }), "{error}");
-    signs(&place.keystore.signer(two).await.unwrap()).await;
+    signs(&fixture.keystore.signer(two).await.unwrap()).await;
     // A rotation reports the key and leaves it unchanged.
-    let rotated = place.keystore.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
+    let rotated = fixture.keystore.rotate_master(&master(&fixture, "new"), "user:a", |_| {}).await.unwrap();
     assert_eq!((rotated.rewrapped, rotated.remaining, rotated.failed.len()), (1, 1, 1));
     assert!(rotated.failed[0].starts_with(&format!("keys.sealed {one}")), "{:?}", rotated.failed);
 }
 
 /// Creates a few hundred keys: more than one or two pages of a rotation.
-async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
+async fn many(keystore: &KeyStore, fixture: &Fixture, count: usize) -> Vec<Uuid> {
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
         rows.push(keystore.prepare(KeyType::Ed25519, "one of many").await.unwrap().row);
     }
     let ids = rows.iter().map(|row| row.id).collect();
-    let stored = place.store.write("many", move |tx| {
+    let stored = fixture.store.write("many", move |tx| {
         Box::pin(async move {
             for row in &rows {
                 store::insert_key(tx, row).await?;
@@ -114,70 +114,70 @@ async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
     ids
 }
 
-pub(crate) async fn master_key_rotates_in_pages_while_keys_are_used(place: Fixture) {
-    let ids = many(&place.keystore, &place, 1_100).await;
-    let before = place.store.statements_sent();
+pub(crate) async fn master_key_rotates_in_pages_while_keys_are_used(fixture: Fixture) {
+    let ids = many(&fixture.keystore, &fixture, 1_100).await;
+    let before = fixture.store.statements_sent();
     let mut seen: Vec<RotationProgress> = Vec::new();
-    let new = master(&place, "new");
-    let rotation = place.keystore.rotate_master(&new, "user:a", |at| seen.push(at.clone()));
+    let new = master(&fixture, "new");
+    let rotation = fixture.keystore.rotate_master(&new, "user:a", |at| seen.push(at.clone()));
     let reader = async {
         for id in ids.iter().step_by(100) {
-            signs(&place.keystore_with(&["master", "new"]).signer(*id).await.unwrap()).await;
+            signs(&fixture.keystore_with(&["master", "new"]).signer(*id).await.unwrap()).await;
         }
     };
     let (rotated, ()) = tokio::join!(rotation, reader);
     let rotated = rotated.unwrap();
     assert_eq!((rotated.rewrapped, rotated.remaining, rotated.failed.len()), (1_100, 0, 0));
-    assert_eq!(rotated.master, master(&place, "new").id().unwrap());
+    assert_eq!(rotated.master, master(&fixture, "new").id().unwrap());
     let done: Vec<u64> = seen.iter().map(|at| at.done).collect();
     assert_eq!(done, [0, 500, 1_000, 1_100]);
     assert!(seen.iter().all(|at| at.total == 1_100 && at.column == "keys.sealed"));
     // The number of statements depends on pages, not rows: three to read and three to write, two counts, the audit row, and about
     // twelve of the reader.
-    let sent = place.store.statements_sent() - before;
+    let sent = fixture.store.statements_sent() - before;
     assert!(sent < 50, "{sent} statements");
     // The old master key is no longer needed.
-    let fresh = place.keystore_with(&["new"]);
+    let fresh = fixture.keystore_with(&["new"]);
     for id in &ids[1_080..] {
         signs(&fresh.signer(*id).await.unwrap()).await;
     }
-    assert_eq!(place.actions().await, ["master_key.rotate"]);
-    let again = place.keystore.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
-    assert_eq!((again.rewrapped, again.remaining), (0, 0));
+    assert_eq!(fixture.actions().await, ["master_key.rotate"]);
+    let second = fixture.keystore.rotate_master(&master(&fixture, "new"), "user:a", |_| {}).await.unwrap();
+    assert_eq!((second.rewrapped, second.remaining), (0, 0));
 }
 
-pub(crate) async fn interrupted_master_key_rotation_is_finished_by_the_next(place: Fixture) {
-    let ids = many(&place.keystore, &place, 1_100).await;
+pub(crate) async fn interrupted_master_key_rotation_is_finished_by_the_next(fixture: Fixture) {
+    let ids = many(&fixture.keystore, &fixture, 1_100).await;
     let reached = Arc::new(AtomicU64::new(0));
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let mut tell = Some(tell);
+    let (notify, notified) = tokio::sync::oneshot::channel();
+    let mut notify = Some(notify);
     let count = Arc::clone(&reached);
-    let new = master(&place, "new");
-    let rotation = place.keystore.rotate_master(&new, "user:a", move |at| {
+    let new = master(&fixture, "new");
+    let rotation = fixture.keystore.rotate_master(&new, "user:a", move |at| {
         count.store(at.done, Ordering::SeqCst);
         if at.done >= 500
-            && let Some(tell) = tell.take()
+            && let Some(notify) = notify.take()
         {
-            tell.send(()).unwrap();
+            notify.send(()).unwrap();
         }
     });
     // The process ends after the first page.
     tokio::select! {
         biased;
-        _ = told => {}
+        _ = notified => {}
         done = rotation => panic!("finished: {done:?}"),
     }
     assert_eq!(reached.load(Ordering::SeqCst), 500);
     // The next process has both master keys, as the configuration requires, and can open every key.
-    let next = place.keystore_with(&["new", "master"]);
+    let next = fixture.keystore_with(&["new", "master"]);
     for id in ids.iter().step_by(50) {
         signs(&next.signer(*id).await.unwrap()).await;
     }
-    let rotated = next.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
+    let rotated = next.rotate_master(&master(&fixture, "new"), "user:a", |_| {}).await.unwrap();
     assert_eq!(rotated.remaining, 0);
     // At most the page in progress was rewrapped twice or not at all.
     assert!((100..=600).contains(&rotated.rewrapped), "{}", rotated.rewrapped);
-    let fresh = place.keystore_with(&["new"]);
+    let fresh = fixture.keystore_with(&["new"]);
     for id in ids.iter().step_by(50) {
         signs(&fresh.signer(*id).await.unwrap()).await;
     }
@@ -213,89 +213,92 @@ impl KeyProvider for Module {
     }
 }
 
-pub(crate) async fn provider_key_stays_with_the_provider_and_swapped_keys_are_rejected(place: Fixture) {
+pub(crate) async fn provider_key_stays_with_the_provider_and_swapped_keys_are_rejected(fixture: Fixture) {
     let module = Arc::new(Module::default());
-    place.keystore.add_provider(module.clone());
+    fixture.keystore.add_provider(module.clone());
     let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
-    let ca = place.authority.create_root(&new, "user:a").await.unwrap();
-    let row = store::Keys::of(&place.store).get(ca.key_id).await.unwrap().unwrap();
+    let ca = fixture.authority.create_root(&new, "user:a").await.unwrap();
+    let row = store::Keys::of(&fixture.store).get(ca.key_id).await.unwrap().unwrap();
     assert_eq!(
         (row.provider.as_str(), row.sealed, row.locator.as_deref()),
         ("module", None, Some("CA root"))
     );
     signs(&ca.signer).await;
-    let error = place.keystore.private_key(ca.key_id).await.unwrap_err();
-    assert!(matches!(&error, KeyStoreError::Held { provider, .. } if provider == "module"), "{error}");
+    let error = fixture.keystore.private_key(ca.key_id).await.unwrap_err();
+    assert!(
+        matches!(&error, KeyStoreError::NotExportable { provider, .. } if provider == "module"),
+        "{error}"
+    );
     // A node without the module loads the CA but cannot sign.
-    let other = place.keystore_with(&["master"]);
+    let other = fixture.keystore_with(&["master"]);
     assert!(matches!(other.signer(ca.key_id).await.unwrap_err(), KeyStoreError::NoProvider(_)));
     // Another key replaces ours in the module.
     module.0.lock().unwrap().insert("CA root".to_owned(), PrivateKey::generate(KeyType::P384).unwrap());
-    let fresh = place.keystore_with(&["master"]);
+    let fresh = fixture.keystore_with(&["master"]);
     fresh.add_provider(module);
     assert!(matches!(fresh.signer(ca.key_id).await.unwrap_err(), KeyStoreError::Swapped(_)));
 }
 
 /// Returns the IDs of the canaries.
-async fn canaries(place: &Fixture) -> Vec<[u8; 8]> {
-    store::Keys::of(&place.store).master().await.unwrap().into_iter().map(|row| row.id).collect()
+async fn canaries(fixture: &Fixture) -> Vec<[u8; 8]> {
+    store::Keys::of(&fixture.store).master().await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
-pub(crate) async fn startup_rejects_master_keys_unknown_to_the_database(place: Fixture) {
-    let id = |name: &str| *master(&place, name).id().unwrap().as_bytes();
+pub(crate) async fn startup_rejects_master_keys_unknown_to_the_database(fixture: Fixture) {
+    let id = |name: &str| *master(&fixture, name).id().unwrap().as_bytes();
     // A database without canaries, as earlier versions left it: the sealed keys identify their master key.
-    place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
+    fixture.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
     let wrong = |error: MasterKeyCheckError| match error {
         MasterKeyCheckError::Wrong { expected, given } => (expected, given),
         other => panic!("{other}"),
     };
-    let (expected, given) = wrong(place.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
-    assert_eq!(expected, master(&place, "master").id().unwrap().to_string());
-    assert_eq!(given, master(&place, "other").id().unwrap());
-    assert_eq!(canaries(&place).await, Vec::<[u8; 8]>::new(), "nothing was written");
-    place.keystore_with(&["master"]).verify_master_keys().await.unwrap();
-    assert_eq!(canaries(&place).await, [id("master")]);
+    let (expected, given) = wrong(fixture.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
+    assert_eq!(expected, master(&fixture, "master").id().unwrap().to_string());
+    assert_eq!(given, master(&fixture, "other").id().unwrap());
+    assert_eq!(canaries(&fixture).await, Vec::<[u8; 8]>::new(), "nothing was written");
+    fixture.keystore_with(&["master"]).verify_master_keys().await.unwrap();
+    assert_eq!(canaries(&fixture).await, [id("master")]);
     // From now on the canary decides, whatever keys are sealed.
-    wrong(place.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
-    wrong(place.keystore_with(&["other", "third"]).verify_master_keys().await.unwrap_err());
-    assert_eq!(canaries(&place).await, [id("master")]);
+    wrong(fixture.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
+    wrong(fixture.keystore_with(&["other", "third"]).verify_master_keys().await.unwrap_err());
+    assert_eq!(canaries(&fixture).await, [id("master")]);
     // A second canary exists next to the old one until all keys are rotated.
-    let next = place.keystore_with(&["new", "master"]);
+    let next = fixture.keystore_with(&["new", "master"]);
     next.verify_master_keys().await.unwrap();
     next.verify_master_keys().await.unwrap();
-    assert_eq!(canaries(&place).await.len(), 2);
-    place.keystore_with(&["master"]).verify_master_keys().await.unwrap();
+    assert_eq!(canaries(&fixture).await.len(), 2);
+    fixture.keystore_with(&["master"]).verify_master_keys().await.unwrap();
     assert_eq!(next.rewrap_all("user:a", |_| {}).await.unwrap().remaining, 0);
-    assert_eq!(canaries(&place).await, [id("new")], "nothing is under the old one");
-    let (expected, _) = wrong(place.keystore_with(&["master"]).verify_master_keys().await.unwrap_err());
-    assert_eq!(expected, master(&place, "new").id().unwrap().to_string());
-    place.keystore_with(&["new"]).verify_master_keys().await.unwrap();
+    assert_eq!(canaries(&fixture).await, [id("new")], "nothing is under the old one");
+    let (expected, _) = wrong(fixture.keystore_with(&["master"]).verify_master_keys().await.unwrap_err());
+    assert_eq!(expected, master(&fixture, "new").id().unwrap().to_string());
+    fixture.keystore_with(&["new"]).verify_master_keys().await.unwrap();
     // A truncated id is damage, not a change by another request.
-    let truncated = place.store.write("truncate", |tx| {
+    let truncated = fixture.store.write("truncate", |tx| {
         Box::pin(tx.execute("-- truncate\nUPDATE master_keys SET id = ?1", vec![[1_u8].as_slice().into()]))
     });
     assert_eq!(truncated.await.unwrap(), 1);
-    let damaged = store::Keys::of(&place.store).master().await;
+    let damaged = store::Keys::of(&fixture.store).master().await;
     assert!(matches!(damaged, Err(store::StoreError::Corrupt(_))), "{damaged:?}");
 }
 
-pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one(place: Fixture) {
-    let (one, two) = (place.keystore_with(&["one"]), place.keystore_with(&["two"]));
+pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one(fixture: Fixture) {
+    let (one, two) = (fixture.keystore_with(&["one"]), fixture.keystore_with(&["two"]));
     let (first, second) = tokio::join!(one.verify_master_keys(), two.verify_master_keys());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
-    assert_eq!(canaries(&place).await.len(), 1);
+    assert_eq!(canaries(&fixture).await.len(), 1);
 }
 
 #[tokio::test]
 async fn hidden_cursor_is_revealed_only_with_the_master_key() {
-    let place = Fixture::sqlite().await;
+    let fixture = Fixture::sqlite().await;
     let cursor = Cursor::new("managed-name", &[Value::Text("secret.example".to_owned())]);
-    let hidden: Cursor = place.keystore.hide_cursor(&cursor).to_string().parse().unwrap();
+    let hidden: Cursor = fixture.keystore.hide_cursor(&cursor).to_string().parse().unwrap();
     let key = hidden.key("hidden", &[Value::Text(String::new())]).unwrap();
     assert!(!format!("{key:?}").contains(cursor.to_string().as_str()));
-    assert_eq!(place.keystore_with(&["master"]).reveal_cursor(&hidden).unwrap(), cursor);
-    place.keystore_with(&["other"]).reveal_cursor(&hidden).unwrap_err();
+    assert_eq!(fixture.keystore_with(&["master"]).reveal_cursor(&hidden).unwrap(), cursor);
+    fixture.keystore_with(&["other"]).reveal_cursor(&hidden).unwrap_err();
     let forged = Cursor::new("hidden", &[Value::Text("AAAA".to_owned())]);
-    place.keystore.reveal_cursor(&forged).unwrap_err();
-    assert_eq!(place.keystore.reveal_cursor(&cursor).unwrap(), cursor);
+    fixture.keystore.reveal_cursor(&forged).unwrap_err();
+    assert_eq!(fixture.keystore.reveal_cursor(&cursor).unwrap(), cursor);
 }

@@ -5,11 +5,11 @@
 mod acme;
 mod ceremony;
 mod est;
+mod fixture;
 mod http;
 mod issuing;
 mod keystore;
 mod office;
-mod place;
 mod property;
 mod revoking;
 mod scep;
@@ -17,7 +17,7 @@ mod serving;
 mod tables;
 mod tree;
 
-testbed::on_both! { crate::place::Fixture:
+testbed::on_both! { crate::fixture::Fixture:
     est::curl_enrolls_and_renews
     est::invalid_and_unauthorized_requests_are_rejected
     est::strangers_cannot_tell_which_profiles_are_offered_for_enrollment

@@ -16,7 +16,7 @@ use store::{Clock, Fault, Store, StoreOptions};
 use testbed::Database;
 use x509::GeneralName;
 
-use crate::place::{openssl, pem};
+use crate::fixture::{openssl, pem};
 
 /// Time for which profiles are cached, as in production. Another node sees a change after this time.
 const CACHED_FOR: Duration = Duration::from_millis(50);

@@ -47,7 +47,7 @@ fn host() -> impl Strategy<Value = String> {
     prop::collection::vec(label(), 1..4).prop_map(|labels| labels.join("."))
 }
 
-fn asked_name() -> impl Strategy<Value = String> {
+fn requested_name() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => host(),
         2 => host().prop_map(|host| format!("*.{host}")),
@@ -80,7 +80,7 @@ fn case() -> impl Strategy<Value = Case> {
         any::<[bool; 5]>(),
     );
     let request = (
-        prop::collection::vec(asked_name(), 0..3),
+        prop::collection::vec(requested_name(), 0..3),
         0..KINDS.len(),
         prop::option::weighted(0.3, prop_oneof![host(), Just("Somebody Else".to_owned())]),
         prop::option::weighted(0.3, 1..100_000_i64),
@@ -174,7 +174,7 @@ fn check(case: &Case, certificate: &Certificate, now: UnixTime, ca: &Certificate
     let validity = &case.profile["validity"];
     let longest = validity["max_seconds"].as_i64().or(validity["default_seconds"].as_i64()).unwrap();
     assert!(life <= longest && life >= 60, "{life} of {longest}");
-    assert!(case.lifetime.is_none_or(|asked| life == asked), "{life}");
+    assert!(case.lifetime.is_none_or(|requested| life == requested), "{life}");
     assert!(certificate.not_before >= now.plus(-60) && certificate.not_after <= ca.not_after);
     let wanted = case.profile["extended_key_usage"].as_array().unwrap().len();
     assert_eq!(certificate.extended_key_usage.as_ref().unwrap().len(), wanted);

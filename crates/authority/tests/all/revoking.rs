@@ -13,8 +13,8 @@ use uuid::Uuid;
 use x509::crl::{Crl, Reason};
 use x509::{Certificate, SpkiHash, UnixTime};
 
+use crate::fixture::eventually;
 use crate::office::{Office, both, new_spki, options, request};
-use crate::place::eventually;
 
 both! {
     certificate_is_revoked_once_by_id_serial_or_fingerprint
@@ -51,9 +51,9 @@ async fn certificate_is_revoked_once_by_id_serial_or_fingerprint(office: Office)
     let first =
         authority.revoke(Selection::Id(issued[0].id), Reason::Superseded, None, "user:bob").await.unwrap();
     assert_eq!((first.count, first.already, first.expired), (1, 0, 0));
-    let again =
+    let second =
         authority.revoke(Selection::Id(issued[0].id), Reason::Superseded, None, "user:bob").await.unwrap();
-    assert_eq!((again.count, again.already), (0, 1));
+    assert_eq!((second.count, second.already), (0, 1));
     let since = UnixTime(office.clock.now_seconds() - 3_600);
     let dates = RevocationDates { revoked_at: Some(since), invalid_since: Some(since.plus(-60)) };
     let by_serial = Selection::Serial { ca: office.ca.id, serial: issued[1].serial.clone() };
@@ -134,8 +134,8 @@ async fn only_holds_are_lifted_and_reasons_only_escalate(office: Office) {
     assert_eq!(list(Reason::CertificateHold).await.unwrap().count, 2);
     assert_eq!(list(Reason::RemoveFromCrl).await.unwrap().count, 2);
     assert_eq!(list(Reason::Superseded).await.unwrap().count, 2);
-    let again = list(Reason::Superseded).await.unwrap();
-    assert_eq!((again.count, again.already), (0, 2));
+    let second = list(Reason::Superseded).await.unwrap();
+    assert_eq!((second.count, second.already), (0, 2));
 }
 
 async fn one_filter_revokes_a_thousand_certificates_in_few_statements(office: Office) {
@@ -175,9 +175,9 @@ async fn one_filter_revokes_a_thousand_certificates_in_few_statements(office: Of
     let listed: HashSet<_> = list.entries().map(|entry| entry.serial).collect();
     assert!(issued.iter().all(|issued| listed.contains(&issued.as_ref().unwrap().serial)));
     assert!(!listed.contains(&other.serial));
-    let again =
+    let second =
         authority.revoke(filter("bulk"), Reason::CessationOfOperation, None, "user:bob").await.unwrap();
-    assert_eq!((again.count, again.already), (0, COUNT as u64));
+    assert_eq!((second.count, second.already), (0, COUNT as u64));
 
     // Every other filter condition, each alone.
     let one = |change: &dyn Fn(&mut RevocationFilter)| {
@@ -314,11 +314,11 @@ async fn crls_are_numbered_and_shared_by_all_nodes(office: Office) {
             let both = (read(0).await, read(1).await);
             (both.0.number == round && both.1.number == round).then_some(both)
         });
-        let (here, there) = both.await;
-        assert_eq!((here.number, here.etag.clone()), (round, there.etag.clone()));
-        assert_eq!(here.entries, round - 1);
-        let told = Crl::parse(&here.der).unwrap();
-        assert!(told.entries().all(|entry| entry.at <= told.this_update), "a CRL tells no future");
+        let (first_crl, second_crl) = both.await;
+        assert_eq!((first_crl.number, first_crl.etag.clone()), (round, second_crl.etag.clone()));
+        assert_eq!(first_crl.entries, round - 1);
+        let parsed = Crl::parse(&first_crl.der).unwrap();
+        assert!(parsed.entries().all(|entry| entry.at <= parsed.this_update), "a CRL tells no future");
     }
     for node in &nodes {
         assert_eq!(node.tick().await.unwrap().crls, 0, "nothing is due");
@@ -456,9 +456,9 @@ mod sharded {
         let shard = shard_of(&bad.der);
         authority.revoke(Selection::Id(bad.id), Reason::Superseded, None, "user:bob").await.unwrap();
         assert_eq!(authority.tick().await.unwrap().crls, 2, "its shard and the full one");
-        for (place, number) in numbers().await.into_iter().enumerate() {
-            let moved = place == 0 || place == shard as usize;
-            assert_eq!(number, if moved { 2 } else { 1 }, "{place}");
+        for (shard_index, number) in numbers().await.into_iter().enumerate() {
+            let moved = shard_index == 0 || shard_index == shard as usize;
+            assert_eq!(number, if moved { 2 } else { 1 }, "{shard_index}");
         }
         for other in 1..=3 {
             let document = authority.crl(office.ca.id, CrlPart::Shard(other)).await.unwrap().unwrap();

@@ -21,32 +21,32 @@ use x509::crl::Reason;
 use x509::der::{self, Reader};
 use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime, build, csr};
 
+use crate::fixture::{Fixture, pem};
 use crate::http::{Server, serve};
-use crate::place::{Fixture, pem};
 
 /// A SCEP server with a root, an intermediate and two profiles: `tablets`, and `vip`, which requires approval.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     scep: Scep,
     root: Arc<[u8]>,
 }
 
-fn server(place: &Fixture, allow_sha1: bool) -> Scep {
+fn server(fixture: &Fixture, allow_sha1: bool) -> Scep {
     let passwords = FixedPasswords::new().with("tablets", "mdm", "secret").with("vip", "mdm", "secret");
     let options = ScepOptions {
         profiles: vec!["tablets".to_owned(), "vip".to_owned()],
         default_profile: Some("tablets".to_owned()),
         allow_sha1,
     };
-    Scep::new(place.authority.clone(), Some(Arc::new(passwords)), options)
+    Scep::new(fixture.authority.clone(), Some(Arc::new(passwords)), options)
 }
 
 impl World {
-    async fn new(place: Fixture) -> Self {
+    async fn new(fixture: Fixture) -> Self {
         // The clients use the system clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        place.clock.set(now.as_micros() as i64);
-        let authority = &place.authority;
+        fixture.clock.set(now.as_micros() as i64);
+        let authority = &fixture.authority;
         let root =
             authority.create_root(&NewCa::root("root", "CN=Test Root, O=Example"), "user:a").await.unwrap();
         let issuing = NewCa::intermediate("issuing", "CN=Test Issuing, O=Example");
@@ -58,20 +58,20 @@ impl World {
             profile.requires_approval = name == "vip";
             authority.put_profile(profile, None, "user:a").await.unwrap();
         }
-        let scep = server(&place, false);
-        let world = Self { place, scep, root: root.certificate.der.clone() };
-        world.place.write("root.pem", pem(&[&world.root]));
+        let scep = server(&fixture, false);
+        let world = Self { fixture, scep, root: root.certificate.der.clone() };
+        world.fixture.write("root.pem", pem(&[&world.root]));
         let (kind, bundle) = world.get("operation=GetCACert").await;
         assert_eq!(kind, "application/x-x509-ca-ra-cert");
-        world.place.write("ca.p7", &bundle);
-        world.place.openssl("pkcs7 -inform der -in ca.p7 -print_certs -out ca.pem");
+        world.fixture.write("ca.p7", &bundle);
+        world.fixture.openssl("pkcs7 -inform der -in ca.p7 -print_certs -out ca.pem");
         let ders = x509::cms::certificates_of(&bundle).unwrap();
-        world.place.write("ra.pem", pem(&ders[..1]));
-        world.place.openssl("verify -x509_strict -CAfile root.pem -untrusted ca.pem ra.pem");
+        world.fixture.write("ra.pem", pem(&ders[..1]));
+        world.fixture.openssl("verify -x509_strict -CAfile root.pem -untrusted ca.pem ra.pem");
         world
     }
 
-    async fn ask(&self, request: Request<Bytes>) -> (u16, String, Vec<u8>) {
+    async fn send_request(&self, request: Request<Bytes>) -> (u16, String, Vec<u8>) {
         let response = self.scep.handle(request, &Peer::local()).await;
         let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
         (response.status().as_u16(), kind, response.body().to_vec())
@@ -79,22 +79,22 @@ impl World {
 
     async fn get(&self, query: &str) -> (String, Vec<u8>) {
         let request = Request::get(format!("/scep?{query}")).body(Bytes::new()).unwrap();
-        let (status, kind, body) = self.ask(request).await;
+        let (status, kind, body) = self.send_request(request).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         (kind, body)
     }
 
     /// Encrypts content with openssl to the certificate from GetCACert.
     fn encrypt(&self, content: &[u8], how: &str) -> Vec<u8> {
-        self.place.write("content", content);
-        self.place
+        self.fixture.write("content", content);
+        self.fixture
             .openssl(&format!("cms -encrypt -binary {how} -outform der -in content -out envelope ra.pem"));
-        std::fs::read(self.place.path("envelope")).unwrap()
+        std::fs::read(self.fixture.path("envelope")).unwrap()
     }
 
     async fn send(&self, profile: &str, message: Vec<u8>) -> Reply {
         let request = Request::post(format!("/scep/{profile}/pkiclient.exe?operation=PKIOperation"));
-        let (status, kind, body) = self.ask(request.body(message.into()).unwrap()).await;
+        let (status, kind, body) = self.send_request(request.body(message.into()).unwrap()).await;
         assert_eq!(
             (status, kind.as_str()),
             (200, "application/x-pki-message"),
@@ -106,11 +106,11 @@ impl World {
 
     /// Parses a reply that openssl verifies.
     fn reply(&self, message: Vec<u8>) -> Reply {
-        self.place.write("reply", &message);
-        self.place.write("none", b"");
+        self.fixture.write("reply", &message);
+        self.fixture.write("none", b"");
         let signed = SignedData::parse(&message).unwrap();
         let content = if signed.content.is_some() { "" } else { "-content none" };
-        self.place.openssl(&format!(
+        self.fixture.openssl(&format!(
             "cms -verify -binary -inform der -in reply {content} -CAfile ca.pem -purpose any -out opened"
         ));
         let text = |oid: &str| {
@@ -135,12 +135,12 @@ impl World {
     }
 
     fn opened(&self, device: &Device) -> Vec<u8> {
-        self.place.write("device.pem", pem(&[&device.certificate.der]));
-        self.place.write("device.key", device.key.to_pkcs8_pem().as_bytes());
-        self.place.openssl(
+        self.fixture.write("device.pem", pem(&[&device.certificate.der]));
+        self.fixture.write("device.key", device.key.to_pkcs8_pem().as_bytes());
+        self.fixture.openssl(
             "cms -decrypt -binary -inform der -in opened -recip device.pem -inkey device.key -out plain",
         );
-        std::fs::read(self.place.path("plain")).unwrap()
+        std::fs::read(self.fixture.path("plain")).unwrap()
     }
 
     /// Sends a certificate request that must be granted.
@@ -261,12 +261,12 @@ getcert resubmit -s -f "$PWD/c.pem" -w -v
 getcert list -s
 "#;
 
-pub(crate) async fn certmonger_enrolls(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn certmonger_enrolls(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let server = over_http(&world).await;
     let url = format!("http://{}/scep/tablets", server.address);
-    let folder = world.place.path("");
-    let said = tokio::task::spawn_blocking(move || {
+    let folder = world.fixture.path("");
+    let output = tokio::task::spawn_blocking(move || {
         let run = Command::new("dbus-run-session")
             .args(["--", "sh", "-c", CERTMONGER, "sh", &url])
             .current_dir(&folder)
@@ -277,20 +277,20 @@ pub(crate) async fn certmonger_enrolls(place: Fixture) {
         });
         String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).into_owned()
     });
-    let said = said.await.unwrap();
-    assert!(said.contains("status: MONITORING"), "{said}");
+    let output = output.await.unwrap();
+    assert!(output.contains("status: MONITORING"), "{output}");
     let verified =
-        world.place.openssl("verify -x509_strict -CAfile root.pem -untrusted ca.pem first.pem c.pem");
+        world.fixture.openssl("verify -x509_strict -CAfile root.pem -untrusted ca.pem first.pem c.pem");
     assert_eq!(verified.trim(), "first.pem: OK\nc.pem: OK");
     let mut requesters = Vec::new();
     let mut fingerprints = Vec::new();
     for name in ["first.pem", "c.pem"] {
-        let text = world.place.read(name);
+        let text = world.fixture.read(name);
         let certificate =
             Certificate::parse(&x509::pem::certificates(text.as_bytes()).next().unwrap().1).unwrap();
         assert_eq!(certificate.names(), ["c.a.example"]);
         let which = IssuedRef::Fingerprint(certificate.fingerprint);
-        let record = world.place.authority.issued(&which).await.unwrap().unwrap();
+        let record = world.fixture.authority.issued(&which).await.unwrap().unwrap();
         assert_eq!(record.source, Source::Scep);
         requesters.push(record.requester);
         fingerprints.push(certificate.fingerprint);
@@ -299,8 +299,8 @@ pub(crate) async fn certmonger_enrolls(place: Fixture) {
     assert_ne!(fingerprints[0], fingerprints[1]);
 }
 
-pub(crate) async fn repeated_transaction_returns_the_same_certificate(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn repeated_transaction_returns_the_same_certificate(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let (kind, capabilities) = world.get("operation=GetCACaps&message=x").await;
     assert_eq!(kind, "text/plain");
     let capabilities = String::from_utf8(capabilities).unwrap();
@@ -311,10 +311,10 @@ pub(crate) async fn repeated_transaction_returns_the_same_certificate(place: Fix
 
     let device = Device::new();
     let request = device.request("d.a.example", Some("secret"));
-    let ways = ["-aes-128-cbc", "-aes-256-cbc", "-aes-192-cbc -stream"];
+    let ciphers = ["-aes-128-cbc", "-aes-256-cbc", "-aes-192-cbc -stream"];
     let mut found = Vec::new();
-    for way in ways {
-        let reply = world.send("tablets", device.message("19", "t1", &world.encrypt(&request, way))).await;
+    for cipher in ciphers {
+        let reply = world.send("tablets", device.message("19", "t1", &world.encrypt(&request, cipher))).await;
         assert_eq!((reply.status.as_str(), reply.transaction.as_str()), ("0", "t1"), "{reply:?}");
         let granted = world.granted(&device);
         assert_eq!(granted.len(), 2, "and the issuer's");
@@ -332,8 +332,8 @@ pub(crate) async fn repeated_transaction_returns_the_same_certificate(place: Fix
     assert_ne!(world.granted(&device)[0].fingerprint, found[0], "another transaction");
 }
 
-pub(crate) async fn invalid_requests_fail_with_their_failure_code(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn invalid_requests_fail_with_their_failure_code(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let (device, other) = (Device::new(), Device::new());
     let good = device.request("d.a.example", Some("secret"));
     let sealed = |content: &[u8]| world.encrypt(content, AES);
@@ -391,7 +391,7 @@ pub(crate) async fn invalid_requests_fail_with_their_failure_code(place: Fixture
         ("POST", "/scep?operation=PKIOperation", &[0; 70_000], 413),
     ] {
         let request = Request::builder().method(method).uri(path).body(Bytes::copy_from_slice(body)).unwrap();
-        assert_eq!(world.ask(request).await.0, want, "{method} {path}");
+        assert_eq!(world.send_request(request).await.0, want, "{method} {path}");
     }
 }
 
@@ -405,8 +405,8 @@ fn poll() -> Vec<u8> {
     })
 }
 
-pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let mut device = Device::new();
     let first = world.enrol(&device, "d.a.example").await;
     device.certificate = first;
@@ -418,8 +418,8 @@ pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(place: F
     assert_eq!(*second.public_key.spki, *next.key.spki());
     assert_eq!(second.subject_alt_names, device.certificate.subject_alt_names);
     // As some clients renew: PKCSReq signed with the certificate, without a password, and with the same key.
-    let kept = world.encrypt(&device.request("d.a.example", None), AES);
-    let reply = world.send("tablets", device.message("19", "t1", &kept)).await;
+    let encrypted = world.encrypt(&device.request("d.a.example", None), AES);
+    let reply = world.send("tablets", device.message("19", "t1", &encrypted)).await;
     assert_eq!(reply.status, "0", "{reply:?}");
     assert_ne!(world.granted(&device)[0].fingerprint, device.certificate.fingerprint, "a new one");
 
@@ -435,7 +435,7 @@ pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(place: F
         "another profile"
     );
     let selection = authority::revoke::Selection::Fingerprint(device.certificate.fingerprint);
-    world.place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
+    world.fixture.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
     let revoked = world.encrypt(&Device::new().request("d.a.example", None), AES);
     assert_eq!(
         world.send("tablets", device.message("17", "t5", &revoked)).await.failure(),
@@ -444,14 +444,14 @@ pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(place: F
     );
 }
 
-pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(place: Fixture) {
-    let world = World::new(place).await;
-    let authority = &world.place.authority;
+pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(fixture: Fixture) {
+    let world = World::new(fixture).await;
+    let authority = &world.fixture.authority;
     let device = Device::new();
     let sealed = world.encrypt(&device.request("v.a.example", Some("secret")), AES);
-    let asked = device.message("19", "t1", &sealed);
+    let enrolment = device.message("19", "t1", &sealed);
     let polled = device.message("20", "t1", &world.encrypt(&poll(), AES));
-    for message in [&asked, &polled, &asked] {
+    for message in [&enrolment, &polled, &enrolment] {
         assert_eq!(world.send("vip", message.clone()).await.status, "3");
     }
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows;
@@ -489,8 +489,8 @@ pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(place: 
     assert!(reply.reason.unwrap().contains("not yours"));
 }
 
-pub(crate) async fn certificates_and_crls_are_fetched(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn certificates_and_crls_are_fetched(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let device = Device::new();
     let granted = world.enrol(&device, "d.a.example").await;
     let named = |serial: &SerialNumber| {
@@ -507,20 +507,21 @@ pub(crate) async fn certificates_and_crls_are_fetched(place: Fixture) {
     assert_eq!(world.send("tablets", device.message("21", "t3", &unknown)).await.failure(), Some("4"));
 
     let selection = authority::revoke::Selection::Fingerprint(granted.fingerprint);
-    world.place.authority.revoke(selection, Reason::KeyCompromise, None, "user:a").await.unwrap();
+    world.fixture.authority.revoke(selection, Reason::KeyCompromise, None, "user:a").await.unwrap();
     assert_eq!(world.send("tablets", device.message("22", "t4", &content)).await.status, "0");
     let opened = SignedData::parse(&world.opened(&device)).unwrap();
     let crl = x509::crl::Crl::parse(&opened.crls[0]).unwrap();
     assert_eq!(crl.find(&granted.serial).unwrap().reason, Some(Reason::KeyCompromise));
-    let ca = Certificate::parse(&world.place.authority.ca("issuing").await.unwrap().certificate.der).unwrap();
+    let ca =
+        Certificate::parse(&world.fixture.authority.ca("issuing").await.unwrap().certificate.der).unwrap();
     assert_eq!(crl.signed_by(&ca.public_key), Ok(()));
 }
 
-pub(crate) async fn nodes_share_the_recipient_key_and_renew_its_certificate(place: Fixture) {
-    let world = World::new(place).await;
+pub(crate) async fn nodes_share_the_recipient_key_and_renew_its_certificate(fixture: Fixture) {
+    let world = World::new(fixture).await;
     let (_, before) = world.get("operation=GetCACert").await;
     let other = Scep::new(
-        world.place.another_node(),
+        world.fixture.another_node(),
         None,
         ScepOptions { profiles: vec!["tablets".to_owned()], ..ScepOptions::default() },
     );
@@ -533,8 +534,8 @@ pub(crate) async fn nodes_share_the_recipient_key_and_renew_its_certificate(plac
     // After two thirds of two years there is another certificate for the same key. Earlier encrypted messages can still be opened.
     let device = Device::new();
     let sealed = world.encrypt(&device.request("d.a.example", Some("secret")), AES);
-    world.place.advance(500 * 86_400);
-    let later = server(&world.place, false);
+    world.fixture.advance(500 * 86_400);
+    let later = server(&world.fixture, false);
     let request = Request::get("/scep?operation=GetCACert").body(Bytes::new()).unwrap();
     let after = later.handle(request, &Peer::local()).await.body().to_vec();
     let first = |bundle: &[u8]| Certificate::parse(&x509::cms::certificates_of(bundle).unwrap()[0]).unwrap();
@@ -545,6 +546,6 @@ pub(crate) async fn nodes_share_the_recipient_key_and_renew_its_certificate(plac
     let reply = later.handle(request, &Peer::local()).await.body().to_vec();
     let reply = SignedData::parse(&reply).unwrap();
     assert_eq!(reply.signers[0].attribute(&attribute(3)), Some(&b"\x13\x010"[..]));
-    let keys = store::Keys::of(&world.place.store).page(None, 100).await.unwrap().rows;
+    let keys = store::Keys::of(&world.fixture.store).page(None, 100).await.unwrap().rows;
     assert_eq!(keys.iter().filter(|key| key.label == "SCEP to issuing").count(), 1);
 }

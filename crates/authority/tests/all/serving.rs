@@ -16,8 +16,8 @@ use x509::crl::{Crl, Reason};
 use x509::ocsp::{self, CertificateId, OcspHash, Outcome, Status};
 use x509::{Certificate, SerialNumber};
 
+use crate::fixture::openssl;
 use crate::office::{Office, both, options};
-use crate::place::openssl;
 
 both! {
     openssl_verifies_ocsp_responses
@@ -70,7 +70,7 @@ async fn answer(mut stream: TcpStream, publications: &Publications, peer: Peer) 
 }
 
 /// Queries the responder with openssl; returns its output or its error.
-async fn ask(office: &Office, url: &str, arguments: &str) -> Result<String, String> {
+async fn query(office: &Office, url: &str, arguments: &str) -> Result<String, String> {
     let folder = office.folder().to_owned();
     let command = format!(
         "ocsp -issuer ca.pem {arguments} -url {url} -CAfile root.pem -verify_other ca.pem -resp_text"
@@ -93,28 +93,31 @@ async fn openssl_verifies_ocsp_responses(office: Office) {
 
     for nonce in ["-nonce", "-no_nonce"] {
         for hash in ["-sha1", "-sha256"] {
-            let said = ask(&office, &url, &format!("{hash} -cert good.pem {nonce}")).await.unwrap();
-            assert!(said.contains("good.pem: good"), "{said}");
-            assert!(said.contains("OCSP Nonce") == (nonce == "-nonce"), "{said}");
-            let said = ask(&office, &url, &format!("{hash} -cert bad.pem {nonce}")).await.unwrap();
-            assert!(said.contains("bad.pem: revoked") && said.contains("Reason: keyCompromise"), "{said}");
+            let output = query(&office, &url, &format!("{hash} -cert good.pem {nonce}")).await.unwrap();
+            assert!(output.contains("good.pem: good"), "{output}");
+            assert!(output.contains("OCSP Nonce") == (nonce == "-nonce"), "{output}");
+            let output = query(&office, &url, &format!("{hash} -cert bad.pem {nonce}")).await.unwrap();
+            assert!(
+                output.contains("bad.pem: revoked") && output.contains("Reason: keyCompromise"),
+                "{output}"
+            );
         }
     }
-    let said = ask(&office, &url, "-serial 0x1234567890 -no_nonce").await.unwrap();
-    assert!(said.contains("0x1234567890: unknown"), "{said}");
-    let several = ask(&office, &url, "-cert good.pem -cert bad.pem -nonce").await.unwrap();
+    let output = query(&office, &url, "-serial 0x1234567890 -no_nonce").await.unwrap();
+    assert!(output.contains("0x1234567890: unknown"), "{output}");
+    let several = query(&office, &url, "-cert good.pem -cert bad.pem -nonce").await.unwrap();
     assert!(several.contains("good.pem: good") && several.contains("bad.pem: revoked"), "{several}");
-    let text = ask(&office, &url, "-cert good.pem").await.unwrap();
+    let text = query(&office, &url, "-cert good.pem").await.unwrap();
     assert!(text.contains("OCSP Signing") && text.contains("OCSP No Check"), "{text}");
     let elsewhere = format!("{}/ocsp", listen(authority).await);
-    let said = ask(&office, &elsewhere, "-cert good.pem").await.unwrap();
-    assert!(said.contains("good.pem: good"), "without the CA in the path: {said}");
+    let output = query(&office, &elsewhere, "-cert good.pem").await.unwrap();
+    assert!(output.contains("good.pem: good"), "without the CA in the path: {output}");
     // The root's responder answers for the intermediate.
     let command = format!("-issuer root.pem -cert ca.pem -url {elsewhere} -CAfile root.pem");
     let folder = office.folder().to_owned();
-    let said =
+    let output =
         tokio::task::spawn_blocking(move || openssl(&folder, &format!("ocsp {command}"))).await.unwrap();
-    assert!(said.unwrap().contains("ca.pem: good"));
+    assert!(output.unwrap().contains("ca.pem: good"));
 }
 
 fn question(office: &Office, serials: &[&SerialNumber], nonce: Option<Vec<u8>>) -> Vec<u8> {
@@ -148,33 +151,33 @@ fn status_in(der: &[u8]) -> Status {
 async fn ocsp_responses_are_cached_until_half_their_lifetime_or_revocation(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
-    let asked = question(&office, &[&issued.serial], None);
-    let first = authority.ocsp(&asked).await;
+    let ocsp_request = question(&office, &[&issued.serial], None);
+    let first = authority.ocsp(&ocsp_request).await;
     let freshness = first.freshness.unwrap();
     let lifetime = options().ocsp_lifetime.as_secs() as i64;
     assert_eq!(freshness.next_update.0 - office.clock.now_seconds(), lifetime);
     assert_eq!(freshness.refresh_at.0 - office.clock.now_seconds(), lifetime / 2);
     let before = office.store.statements_sent();
-    assert_eq!(authority.ocsp(&asked).await, first, "the same octets");
+    assert_eq!(authority.ocsp(&ocsp_request).await, first, "the same octets");
     // The only statement checks whether CAs have changed. It runs once in the lifetime of their cache.
     assert!(office.store.statements_sent() <= before + 1, "without asking the database");
     office.advance(lifetime as u64 / 2 + 1);
-    let second = authority.ocsp(&asked).await;
+    let second = authority.ocsp(&ocsp_request).await;
     assert_ne!(second.der, first.der);
     assert_eq!(status_in(&second.der), Status::Good);
 
     authority.revoke(Selection::Id(issued.id), Reason::Superseded, None, "user:bob").await.unwrap();
-    let third = authority.ocsp(&asked).await;
+    let third = authority.ocsp(&ocsp_request).await;
     let Status::Revoked { at, reason: Some(Reason::Superseded) } = status_in(&third.der) else {
         panic!("not revoked");
     };
     assert!(at <= third.freshness.unwrap().this_update, "no answer tells its future");
     // When a hold is lifted, the cached response is invalidated.
     let held = office.issue("web", &["b.example"]).await;
-    let asked = question(&office, &[&held.serial], None);
+    let ocsp_request = question(&office, &[&held.serial], None);
     for (reason, revoked) in [(Reason::CertificateHold, true), (Reason::RemoveFromCrl, false)] {
         authority.revoke(Selection::Id(held.id), reason, None, "user:bob").await.unwrap();
-        let status = status_in(&authority.ocsp(&asked).await.der);
+        let status = status_in(&authority.ocsp(&ocsp_request).await.der);
         assert_eq!(matches!(status, Status::Revoked { .. }), revoked, "{reason}");
     }
 }
@@ -182,15 +185,15 @@ async fn ocsp_responses_are_cached_until_half_their_lifetime_or_revocation(offic
 async fn revocation_on_another_node_reaches_ocsp_responses(office: Office) {
     let node = office.another_node();
     let issued = office.issue("web", &["a.example"]).await;
-    let asked = question(&office, &[&issued.serial], None);
+    let ocsp_request = question(&office, &[&issued.serial], None);
     node.tick().await.unwrap();
-    assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good);
+    assert_eq!(status_in(&node.ocsp(&ocsp_request).await.der), Status::Good);
     office.advance(60);
     node.tick().await.unwrap();
     office.authority.revoke(Selection::Id(issued.id), Reason::Superseded, None, "user:bob").await.unwrap();
-    assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good, "it cannot know yet");
+    assert_eq!(status_in(&node.ocsp(&ocsp_request).await.der), Status::Good, "it cannot know yet");
     assert_eq!(node.tick().await.unwrap().received, 1);
-    assert!(matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. }));
+    assert!(matches!(status_in(&node.ocsp(&ocsp_request).await.der), Status::Revoked { .. }));
     assert_eq!(node.tick().await.unwrap().received, 0);
     // The loop does the same by itself, and makes the CRL.
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -199,12 +202,12 @@ async fn revocation_on_another_node_reaches_ocsp_responses(office: Office) {
         async move { node.run(async { drop(stopped.await) }).await }
     });
     let other = office.issue("web", &["b.example"]).await;
-    let asked = question(&office, &[&other.serial], None);
-    assert_eq!(status_in(&node.ocsp(&asked).await.der), Status::Good);
+    let ocsp_request = question(&office, &[&other.serial], None);
+    assert_eq!(status_in(&node.ocsp(&ocsp_request).await.der), Status::Good);
     office.authority.revoke(Selection::Id(other.id), Reason::Superseded, None, "user:bob").await.unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let received = matches!(status_in(&node.ocsp(&asked).await.der), Status::Revoked { .. });
+        let received = matches!(status_in(&node.ocsp(&ocsp_request).await.der), Status::Revoked { .. });
         let crl =
             authority::tables::Revocations::of(&office.store).crl(office.ca.id, 0).await.unwrap().unwrap();
         if received && Crl::parse(&crl.der).unwrap().find(&other.serial).is_some() {
@@ -251,12 +254,12 @@ async fn ocsp_echoes_nonces_and_rejects_foreign_or_oversized_requests(office: Of
 async fn ocsp_responder_key_is_shared_and_renewed_at_half_its_lifetime(office: Office) {
     let nodes = [office.authority.clone(), office.another_node()];
     let issued = office.issue("web", &["a.example"]).await;
-    let asked = question(&office, &[&issued.serial], Some(vec![1; 16]));
-    let ask = |node: usize| {
-        let (node, asked) = (nodes[node].clone(), asked.clone());
-        tokio::spawn(async move { status_in(&node.ocsp(&asked).await.der) })
+    let ocsp_request = question(&office, &[&issued.serial], Some(vec![1; 16]));
+    let query = |node: usize| {
+        let (node, ocsp_request) = (nodes[node].clone(), ocsp_request.clone());
+        tokio::spawn(async move { status_in(&node.ocsp(&ocsp_request).await.der) })
     };
-    let all: Vec<_> = (0..20).map(|number| ask(number % 2)).collect();
+    let all: Vec<_> = (0..20).map(|number| query(number % 2)).collect();
     for one in all {
         assert_eq!(one.await.unwrap(), Status::Good);
     }
@@ -276,21 +279,21 @@ async fn ocsp_responder_key_is_shared_and_renewed_at_half_its_lifetime(office: O
     );
     let life = options().ocsp_responder_lifetime.as_secs();
     office.advance(life / 2 - 3_600);
-    assert_eq!(ask(0).await.unwrap(), Status::Good);
+    assert_eq!(query(0).await.unwrap(), Status::Good);
     assert_eq!(row().await.key_id, first.key_id, "young enough");
     office.advance(7_200);
     // If the database grants no lease, the old responder certificate stays in use.
     office.store.execute("-- away\nALTER TABLE leases RENAME TO leases_away", Vec::new()).await.unwrap();
-    assert_eq!(ask(0).await.unwrap(), Status::Good);
+    assert_eq!(query(0).await.unwrap(), Status::Good);
     assert_eq!(row().await.key_id, first.key_id);
     office.store.execute("-- back\nALTER TABLE leases_away RENAME TO leases", Vec::new()).await.unwrap();
     let nodes = [office.another_node(), office.another_node()];
-    let ask = |node: usize| {
-        let (node, asked) = (nodes[node].clone(), asked.clone());
-        tokio::spawn(async move { status_in(&node.ocsp(&asked).await.der) })
+    let query = |node: usize| {
+        let (node, ocsp_request) = (nodes[node].clone(), ocsp_request.clone());
+        tokio::spawn(async move { status_in(&node.ocsp(&ocsp_request).await.der) })
     };
     for node in [0, 1, 0] {
-        assert_eq!(ask(node).await.unwrap(), Status::Good);
+        assert_eq!(query(node).await.unwrap(), Status::Good);
     }
     let second = row().await;
     assert_ne!(second.key_id, first.key_id);
@@ -308,13 +311,13 @@ async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office
     let control = format!("public, max-age={lifetime}, no-transform, must-revalidate");
     assert_eq!(crl.headers()["cache-control"], control.as_str());
     Crl::parse(crl.body()).unwrap();
-    let mut again = get(&format!("/crl/{ca}.crl"));
-    again.headers_mut().insert("if-none-match", crl.headers()["etag"].clone());
-    let unchanged = fetch(authority, again).await;
+    let mut conditional = get(&format!("/crl/{ca}.crl"));
+    conditional.headers_mut().insert("if-none-match", crl.headers()["etag"].clone());
+    let unchanged = fetch(authority, conditional).await;
     assert_eq!((unchanged.status(), unchanged.body().len()), (StatusCode::NOT_MODIFIED, 0));
-    let mut again = get("/crl/web.crl");
-    again.headers_mut().insert("if-modified-since", crl.headers()["last-modified"].clone());
-    assert_eq!(fetch(authority, again).await.status(), StatusCode::NOT_MODIFIED, "by name, too");
+    let mut conditional = get("/crl/web.crl");
+    conditional.headers_mut().insert("if-modified-since", crl.headers()["last-modified"].clone());
+    assert_eq!(fetch(authority, conditional).await.status(), StatusCode::NOT_MODIFIED, "by name, too");
     let delta = fetch(authority, get(&format!("/crl/{ca}/delta.crl"))).await;
     assert!(Crl::parse(delta.body()).unwrap().base.is_some());
 
@@ -326,14 +329,14 @@ async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office
     let shown = office.openssl("pkcs7 -inform DER -in bundle.p7c -print_certs -noout");
     assert!(shown.contains("Test Web CA"), "{shown}");
 
-    let asked = question(&office, &[&issued.serial], None);
-    let posted = fetch(authority, post(&format!("/ocsp/{ca}"), asked.clone())).await;
+    let ocsp_request = question(&office, &[&issued.serial], None);
+    let posted = fetch(authority, post(&format!("/ocsp/{ca}"), ocsp_request.clone())).await;
     assert_eq!(
         (posted.status(), &posted.headers()["cache-control"]),
         (StatusCode::OK, &"no-store".parse().unwrap())
     );
     assert_eq!(posted.headers()["content-type"], "application/ocsp-response");
-    let encoded = STANDARD.encode(&asked);
+    let encoded = STANDARD.encode(&ocsp_request);
     let escaped = encoded.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     for path in [&encoded, &escaped, encoded.trim_end_matches('=')] {
         for base in [format!("/ocsp/{ca}"), "/ocsp".to_owned()] {
@@ -358,7 +361,7 @@ async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office
         (get(&format!("/ca/{ca}.pem")), 404),
         (get("/ca/"), 404),
         (get(&format!("/ocsp/{ca}")), 400),
-        (post("/ocsp/other", asked.clone()), 404),
+        (post("/ocsp/other", ocsp_request.clone()), 404),
         (post(&format!("/crl/{ca}.crl"), Vec::new()), 405),
         (post(&format!("/ocsp/{ca}"), vec![0; 17_000]), 413),
         (
@@ -366,7 +369,7 @@ async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office
                 .method(Method::POST)
                 .uri(format!("/ocsp/{ca}"))
                 .header("content-type", "text/plain")
-                .body(asked.into())
+                .body(ocsp_request.into())
                 .unwrap(),
             415,
         ),

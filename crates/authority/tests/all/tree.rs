@@ -14,7 +14,7 @@ use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
 
-use crate::place::{Fixture, NOW, pem};
+use crate::fixture::{Fixture, NOW, pem};
 
 const YEAR: i64 = 365 * 86_400;
 
@@ -27,9 +27,9 @@ fn intermediate(name: &str) -> NewCa {
 }
 
 /// Signs any certificate with a CA, without checking rules.
-async fn sign(place: &Fixture, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
+async fn sign(fixture: &Fixture, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
     let subject = DistinguishedName::from_text(subject).unwrap();
-    let now = UnixTime(place.clock.now_seconds());
+    let now = UnixTime(fixture.clock.now_seconds());
     let serial = SerialNumber::from_random(Uuid::new_v4().into_bytes());
     let mut extensions = extensions.to_vec();
     extensions.push(Extension::authority_key_id(&ca.key_identifier()));
@@ -47,7 +47,7 @@ async fn sign(place: &Fixture, ca: &Ca, subject: &str, spki: &[u8], extensions: 
     build::signed(&tbs, &ca.signer.algorithm(), &signature)
 }
 
-async fn leaf(place: &Fixture, ca: &Ca, name: &str) -> Vec<u8> {
+async fn leaf(fixture: &Fixture, ca: &Ca, name: &str) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];
     let extensions = [
@@ -56,17 +56,17 @@ async fn leaf(place: &Fixture, ca: &Ca, name: &str) -> Vec<u8> {
         Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
         Extension::extended_key_usage(&["1.3.6.1.5.5.7.3.1".to_owned()]),
     ];
-    sign(place, ca, &format!("CN={name}"), key.spki(), &extensions).await
+    sign(fixture, ca, &format!("CN={name}"), key.spki(), &extensions).await
 }
 
 /// Returns the result of `openssl verify` for a leaf. Only the root is trusted, and the chain is supplied.
-fn verify(place: &Fixture, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
-    place.write("root.pem", pem(&[root]));
-    place.write("chain.pem", pem(chain));
-    place.write("leaf.pem", pem(&[leaf]));
+fn verify(fixture: &Fixture, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
+    fixture.write("root.pem", pem(&[root]));
+    fixture.write("chain.pem", pem(chain));
+    fixture.write("leaf.pem", pem(&[leaf]));
     let untrusted = if chain.is_empty() { "" } else { "-untrusted chain.pem" };
-    let now = place.clock.now_seconds() + 60;
-    place.try_openssl(&format!(
+    let now = fixture.clock.now_seconds() + 60;
+    fixture.try_openssl(&format!(
         "verify -x509_strict -purpose sslserver -attime {now} -CAfile root.pem {untrusted} leaf.pem"
     ))
 }
@@ -75,8 +75,8 @@ fn accepted(verdict: Result<String, String>) {
     assert_eq!(verdict.map(|text| text.trim().to_owned()), Ok("leaf.pem: OK".to_owned()));
 }
 
-pub(crate) async fn ca_chains_verify_in_openssl(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn ca_chains_verify_in_openssl(fixture: Fixture) {
+    let authority = &fixture.authority;
     for kind in [KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048] {
         let (top, middle, low) = (format!("root {kind}"), format!("middle {kind}"), format!("low {kind}"));
         let top_ca = authority.create_root(&NewCa { key_type: kind, ..root(&top) }, "user:a").await.unwrap();
@@ -90,12 +90,12 @@ pub(crate) async fn ca_chains_verify_in_openssl(place: Fixture) {
         assert_eq!(low_ca.chain[1], middle_ca.certificate.der);
         assert_eq!(low_ca.anchor.as_ref(), Some(&top_ca.certificate.der));
         for ca in [&top_ca, &middle_ca, &low_ca] {
-            let der = leaf(&place, ca, "www.example.com").await;
-            accepted(verify(&place, &top_ca.certificate.der, &ca.chain, &der));
+            let der = leaf(&fixture, ca, "www.example.com").await;
+            accepted(verify(&fixture, &top_ca.certificate.der, &ca.chain, &der));
         }
         let stranger = authority.create_root(&root(&format!("stranger {kind}")), "user:a").await.unwrap();
-        let der = leaf(&place, &low_ca, "www.example.com").await;
-        assert!(verify(&place, &stranger.certificate.der, &low_ca.chain, &der).is_err());
+        let der = leaf(&fixture, &low_ca, "www.example.com").await;
+        assert!(verify(&fixture, &stranger.certificate.der, &low_ca.chain, &der).is_err());
     }
     let low = authority.ca("low p256").await.unwrap();
     let parent = authority.ca("middle p256").await.unwrap();
@@ -110,20 +110,20 @@ pub(crate) async fn ca_chains_verify_in_openssl(place: Fixture) {
     assert!(certificate.faults.is_empty() && certificate.serial.content().len() == 16);
     // The inventory and the record of issued certificates contain the intermediate, so it can be revoked.
     let sha256 = certificate.fingerprint.as_bytes();
-    assert!(store::Inventory::of(&place.store).certificate_by_sha256(sha256).await.unwrap().is_some());
+    assert!(store::Inventory::of(&fixture.store).certificate_by_sha256(sha256).await.unwrap().is_some());
     assert_eq!(
-        authority::tables::Issued::of(&place.store).by_sha256(sha256).await.unwrap().unwrap().ca,
+        authority::tables::Issued::of(&fixture.store).by_sha256(sha256).await.unwrap().unwrap().ca,
         parent.id
     );
     assert_eq!(authority.cas().await.unwrap().len(), 16);
     assert_eq!(authority.cas_by_key(&certificate.public_key.spki_sha256).await.unwrap()[0].id, low.id);
-    let actions = place.actions().await;
+    let actions = fixture.actions().await;
     assert_eq!(actions.iter().filter(|action| *action == "ca.create").count(), 16);
     assert_eq!(actions.iter().filter(|action| *action == "key.generate").count(), 16);
 }
 
-pub(crate) async fn path_length_constraints_are_enforced(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn path_length_constraints_are_enforced(fixture: Fixture) {
+    let authority = &fixture.authority;
     let new = NewCa { path_length: Some(1), ..root("root") };
     let top = authority.create_root(&new, "user:a").await.unwrap();
     let requested = NewCa { path_length: Some(1), ..intermediate("one") };
@@ -142,20 +142,20 @@ pub(crate) async fn path_length_constraints_are_enforced(place: Fixture) {
         Extension::key_usage(KeyUsage(KeyUsage::KEY_CERT_SIGN)),
         Extension::subject_key_id(&build::key_id(key.spki())),
     ];
-    let forged = sign(&place, &one, "CN=Forged", key.spki(), &extensions).await;
+    let forged = sign(&fixture, &one, "CN=Forged", key.spki(), &extensions).await;
     let below = Ca {
         certificate: Arc::new(Certificate::parse(&forged).unwrap()),
         signer: Arc::new(key),
         ..(*one).clone()
     };
-    let der = leaf(&place, &below, "www.example.com").await;
+    let der = leaf(&fixture, &below, "www.example.com").await;
     let chain = [forged.as_slice().into(), Arc::clone(&one.certificate.der)];
-    let verdict = verify(&place, &top.certificate.der, &chain, &der).unwrap_err();
+    let verdict = verify(&fixture, &top.certificate.der, &chain, &der).unwrap_err();
     assert!(verdict.contains("path length constraint exceeded"), "{verdict}");
 }
 
-pub(crate) async fn name_constraints_are_enforced_by_openssl(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn name_constraints_are_enforced_by_openssl(fixture: Fixture) {
+    let authority = &fixture.authority;
     let top = authority.create_root(&root("root"), "user:a").await.unwrap();
     let name_limits = NameLimits {
         permitted: vec!["dns:example.com".to_owned(), "ip:10.0.0.0/8".to_owned()],
@@ -173,16 +173,16 @@ pub(crate) async fn name_constraints_are_enforced_by_openssl(place: Fixture) {
         ("secret.example.com", false),
         ("a.secret.example.com", false),
     ] {
-        let der = leaf(&place, &limited, name).await;
-        let verdict = verify(&place, &top.certificate.der, &limited.chain, &der);
+        let der = leaf(&fixture, &limited, name).await;
+        let verdict = verify(&fixture, &top.certificate.der, &limited.chain, &der);
         assert_eq!(verdict.is_ok(), good, "{name}: {verdict:?}");
     }
 }
 
-pub(crate) async fn invalid_cas_are_rejected_and_nothing_is_stored(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn invalid_cas_are_rejected_and_nothing_is_stored(fixture: Fixture) {
+    let authority = &fixture.authority;
     authority.create_root(&NewCa { lifetime_seconds: YEAR, ..root("root") }, "user:a").await.unwrap();
-    let keys = store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len();
+    let keys = store::Keys::of(&fixture.store).page(None, 100).await.unwrap().rows.len();
     let error =
         authority.create_root(&NewCa { subject: "O".to_owned(), ..root("x") }, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::Bad(_)), "{error}");
@@ -195,19 +195,19 @@ pub(crate) async fn invalid_cas_are_rejected_and_nothing_is_stored(place: Fixtur
     let new = NewCa { key_provider: Some("pkcs11".to_owned()), ..root("x") };
     let error = authority.create_root(&new, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::Key(_)), "{error}");
-    place.advance(2 * YEAR as u64);
+    fixture.advance(2 * YEAR as u64);
     let new = NewCa { lifetime_seconds: 3_600, ..intermediate("x") };
     let error = authority.create_intermediate("root", &new, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
-    assert_eq!(store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len(), keys);
+    assert_eq!(store::Keys::of(&fixture.store).page(None, 100).await.unwrap().rows.len(), keys);
     assert_eq!(authority.cas().await.unwrap().len(), 1);
-    assert_eq!(place.actions().await, ["key.generate", "ca.create"]);
+    assert_eq!(fixture.actions().await, ["key.generate", "ca.create"]);
 }
 
-pub(crate) async fn ca_name_is_taken_once_under_concurrency(place: Fixture) {
+pub(crate) async fn ca_name_is_taken_once_under_concurrency(fixture: Fixture) {
     let tasks: Vec<_> = (0..6)
         .map(|_| {
-            let authority = place.authority.clone();
+            let authority = fixture.authority.clone();
             tokio::spawn(async move { authority.create_root(&root("root"), "user:a").await })
         })
         .collect();
@@ -219,52 +219,52 @@ pub(crate) async fn ca_name_is_taken_once_under_concurrency(place: Fixture) {
         }
     }
     assert_eq!(made, 1);
-    assert_eq!(place.authority.cas().await.unwrap().len(), 1);
-    assert_eq!(store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len(), 1);
+    assert_eq!(fixture.authority.cas().await.unwrap().len(), 1);
+    assert_eq!(store::Keys::of(&fixture.store).page(None, 100).await.unwrap().rows.len(), 1);
 }
 
 /// Creates a root and an intermediate with OpenSSL, valid from now for ten years.
-fn openssl_authorities(place: &Fixture) {
-    place.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oroot.key -out oroot.pem -days 7300 -subj /CN=OpenSSL-Root -addext keyUsage=critical,keyCertSign,cRLSign");
-    place.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oint.key -out oint.csr -subj /CN=OpenSSL-Intermediate");
-    place.write("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
-    place.openssl("x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -out oint.pem -days 3650 -extfile ca.ext");
+fn openssl_authorities(fixture: &Fixture) {
+    fixture.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oroot.key -out oroot.pem -days 7300 -subj /CN=OpenSSL-Root -addext keyUsage=critical,keyCertSign,cRLSign");
+    fixture.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oint.key -out oint.csr -subj /CN=OpenSSL-Intermediate");
+    fixture.write("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
+    fixture.openssl("x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -out oint.pem -days 3650 -extfile ca.ext");
     // OpenSSL uses the system clock. The clock of the test is an hour ahead, so that certificates signed during the test are
     // already valid.
-    place.clock.set(store::Clock::system().now_us() + 3_600_000_000);
+    fixture.clock.set(store::Clock::system().now_us() + 3_600_000_000);
 }
 
-pub(crate) async fn openssl_ca_is_imported(place: Fixture) {
-    openssl_authorities(&place);
-    let authority = &place.authority;
-    let (chain, key) = (place.read("oint.pem") + &place.read("oroot.pem"), place.read("oint.key"));
+pub(crate) async fn openssl_ca_is_imported(fixture: Fixture) {
+    openssl_authorities(&fixture);
+    let authority = &fixture.authority;
+    let (chain, key) = (fixture.read("oint.pem") + &fixture.read("oroot.pem"), fixture.read("oint.key"));
     let ca = authority.import_ca("theirs", &chain, &key, "user:a").await.unwrap();
     assert_eq!((ca.chain.len(), ca.parent), (1, None));
     let root_der = ca.anchor.clone().unwrap();
-    let der = leaf(&place, &ca, "www.example.com").await;
-    accepted(verify(&place, &root_der, &ca.chain, &der));
+    let der = leaf(&fixture, &ca, "www.example.com").await;
+    accepted(verify(&fixture, &root_der, &ca.chain, &der));
     for row in [&*ca.certificate.der, &*root_der] {
         let sha256 = *x509::Fingerprint::of(row).as_bytes();
-        assert!(store::Inventory::of(&place.store).certificate_by_sha256(&sha256).await.unwrap().is_some());
+        assert!(store::Inventory::of(&fixture.store).certificate_by_sha256(&sha256).await.unwrap().is_some());
     }
     // When the root is imported with its key, the CA below it gets it as parent.
-    let (root_pem, root_key) = (place.read("oroot.pem"), place.read("oroot.key"));
+    let (root_pem, root_key) = (fixture.read("oroot.pem"), fixture.read("oroot.key"));
     let above = authority.import_ca("their root", &root_pem, &root_key, "user:a").await.unwrap();
     assert!(above.is_root() && above.chain.is_empty());
-    let second = place.openssl(
+    let second = fixture.openssl(
         "x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -days 3000 -extfile ca.ext",
     );
-    let again = authority.import_ca("theirs again", &second, &key, "user:a").await.unwrap();
-    assert_eq!((again.parent, again.chain.len()), (Some(above.id), 1));
-    assert_eq!((again.key_id, again.anchor.as_ref()), (ca.key_id, Some(&root_der)));
+    let reimported = authority.import_ca("theirs again", &second, &key, "user:a").await.unwrap();
+    assert_eq!((reimported.parent, reimported.chain.len()), (Some(above.id), 1));
+    assert_eq!((reimported.key_id, reimported.anchor.as_ref()), (ca.key_id, Some(&root_der)));
     // Signed with an imported key.
     let new = NewCa { lifetime_seconds: YEAR, ..intermediate("ours") };
     let ours = authority.create_intermediate("their root", &new, "user:a").await.unwrap();
-    accepted(verify(&place, &root_der, &ours.chain, &leaf(&place, &ours, "www.example.com").await));
+    accepted(verify(&fixture, &root_der, &ours.chain, &leaf(&fixture, &ours, "www.example.com").await));
 
-    let error = authority.import_ca("x", &chain, &place.read("oroot.key"), "user:a").await.unwrap_err();
+    let error = authority.import_ca("x", &chain, &fixture.read("oroot.key"), "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::OtherKey), "{error}");
-    let swapped = place.read("oint.pem") + &place.read("oint.pem");
+    let swapped = fixture.read("oint.pem") + &fixture.read("oint.pem");
     let error = authority.import_ca("x", &swapped, &key, "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::NotChain { position: 1 }), "{error}");
     let error = authority.import_ca("theirs", &chain, &key, "user:a").await.unwrap_err();
@@ -273,25 +273,25 @@ pub(crate) async fn openssl_ca_is_imported(place: Fixture) {
     assert!(matches!(error, ImportError::NoCertificate), "{error}");
     let error = authority.import_ca("x/y", &chain, &key, "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::Bad(_)), "{error}");
-    place.write("leaf.ext", "basicConstraints=critical,CA:FALSE\n");
-    let plain = place.openssl(
+    fixture.write("leaf.ext", "basicConstraints=critical,CA:FALSE\n");
+    let plain = fixture.openssl(
         "x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -days 3000 -extfile leaf.ext",
     );
     let error = authority.import_ca("x", &plain, &key, "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::NotCa(_)), "{error}");
-    place.advance(20 * 366 * 86_400);
+    fixture.advance(20 * 366 * 86_400);
     let error = authority.import_ca("x", &chain, &key, "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::Dates { .. }), "{error}");
 }
 
-pub(crate) async fn external_parent_signs_the_ca_csr(place: Fixture) {
-    openssl_authorities(&place);
-    let authority = &place.authority;
+pub(crate) async fn external_parent_signs_the_ca_csr(fixture: Fixture) {
+    openssl_authorities(&fixture);
+    let authority = &fixture.authority;
     let name_limits = NameLimits { permitted: vec!["dns:example.com".to_owned()], excluded: Vec::new() };
     let request =
         authority.intermediate_csr(&NewCa { name_limits, ..intermediate("ours") }, "user:a").await.unwrap();
-    place.write("ours.csr", &request.pem);
-    let text = place.openssl("req -in ours.csr -verify -noout -text");
+    fixture.write("ours.csr", &request.pem);
+    let text = fixture.openssl("req -in ours.csr -verify -noout -text");
     for part in ["CA:TRUE, pathlen:0", "Certificate Sign, CRL Sign", "DNS:example.com", "CN = Test ours"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -299,16 +299,16 @@ pub(crate) async fn external_parent_signs_the_ca_csr(place: Fixture) {
     assert_eq!((pending.len(), pending[0].id, pending[0].name.as_str()), (1, request.pending.id, "ours"));
     assert!(authority.cas().await.unwrap().is_empty());
     assert!(matches!(authority.ca("ours").await.unwrap_err(), CaError::Unknown(_)));
-    place.openssl("x509 -req -in ours.csr -CA oint.pem -CAkey oint.key -CAcreateserial -out ours.pem -days 365 -copy_extensions copyall");
+    fixture.openssl("x509 -req -in ours.csr -CA oint.pem -CAkey oint.key -CAcreateserial -out ours.pem -days 365 -copy_extensions copyall");
     let id = request.pending.id;
-    let error = authority.install_intermediate(id, &place.read("oint.pem"), "user:a").await.unwrap_err();
+    let error = authority.install_intermediate(id, &fixture.read("oint.pem"), "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::OtherKey), "{error}");
-    let chain = place.read("ours.pem") + &place.read("oint.pem") + &place.read("oroot.pem");
+    let chain = fixture.read("ours.pem") + &fixture.read("oint.pem") + &fixture.read("oroot.pem");
     let ca = authority.install_intermediate(id, &chain, "user:a").await.unwrap();
     assert_eq!((ca.id, ca.state, ca.chain.len()), (id, CaState::Active, 2));
     let root_der = ca.anchor.clone().unwrap();
-    accepted(verify(&place, &root_der, &ca.chain, &leaf(&place, &ca, "www.example.com").await));
-    assert!(verify(&place, &root_der, &ca.chain, &leaf(&place, &ca, "example.org").await).is_err());
+    accepted(verify(&fixture, &root_der, &ca.chain, &leaf(&fixture, &ca, "www.example.com").await));
+    assert!(verify(&fixture, &root_der, &ca.chain, &leaf(&fixture, &ca, "example.org").await).is_err());
     let error = authority.install_intermediate(id, &chain, "user:a").await.unwrap_err();
     assert!(matches!(error, ImportError::NotPending(_)), "{error}");
     assert!(authority.pending_cas().await.unwrap().is_empty());
@@ -318,32 +318,32 @@ pub(crate) async fn external_parent_signs_the_ca_csr(place: Fixture) {
     assert!(authority.cancel_request(other.pending.id, "user:a").await.unwrap());
     assert!(!authority.cancel_request(other.pending.id, "user:a").await.unwrap());
     assert!(!authority.cancel_request(id, "user:a").await.unwrap());
-    let actions = place.actions().await;
+    let actions = fixture.actions().await;
     assert!(
         ["ca.request", "ca.install", "ca.cancel"].iter().all(|action| actions.iter().any(|a| a == action))
     );
 }
 
-pub(crate) async fn cross_signing_adds_an_alternate_chain(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn cross_signing_adds_an_alternate_chain(fixture: Fixture) {
+    let authority = &fixture.authority;
     let old = authority.create_root(&root("old"), "user:a").await.unwrap();
     let new = authority.create_root(&NewCa { path_length: Some(3), ..root("new") }, "user:a").await.unwrap();
     let low = authority.create_intermediate("new", &intermediate("low"), "user:a").await.unwrap();
-    let der = leaf(&place, &low, "www.example.com").await;
-    accepted(verify(&place, &new.certificate.der, &low.chain, &der));
-    assert!(verify(&place, &old.certificate.der, &low.chain, &der).is_err());
+    let der = leaf(&fixture, &low, "www.example.com").await;
+    accepted(verify(&fixture, &new.certificate.der, &low.chain, &der));
+    assert!(verify(&fixture, &old.certificate.der, &low.chain, &der).is_err());
     let crossed = authority.cross_sign("new", "old", "user:a").await.unwrap();
     assert_eq!(crossed.alternates.len(), 1);
     let low = authority.ca("low").await.unwrap();
     assert_eq!((low.chain.len(), low.alternates.len(), low.alternates[0].len()), (1, 1, 2));
-    accepted(verify(&place, &new.certificate.der, &low.chain, &der));
-    accepted(verify(&place, &old.certificate.der, &low.alternates[0], &der));
+    accepted(verify(&fixture, &new.certificate.der, &low.chain, &der));
+    accepted(verify(&fixture, &old.certificate.der, &low.alternates[0], &der));
     let cross = Certificate::parse(&low.alternates[0][1]).unwrap();
     assert_eq!((&cross.subject, &cross.issuer), (&new.certificate.subject, &old.certificate.subject));
     assert_eq!(cross.basic_constraints, new.certificate.basic_constraints);
     assert_eq!(cross.not_after, new.certificate.not_after.min(old.certificate.not_after));
     assert_eq!(
-        authority::tables::Issued::of(&place.store)
+        authority::tables::Issued::of(&fixture.store)
             .by_sha256(cross.fingerprint.as_bytes())
             .await
             .unwrap()
@@ -359,18 +359,18 @@ pub(crate) async fn cross_signing_adds_an_alternate_chain(place: Fixture) {
     assert!(matches!(error, NewCaError::NoneBelow(_)), "{error}");
     let short = NewCa { lifetime_seconds: 3_600, ..root("short") };
     authority.create_root(&short, "user:a").await.unwrap();
-    place.advance(3_601);
+    fixture.advance(3_601);
     let error = authority.cross_sign("short", "old", "user:a").await.unwrap_err();
     assert!(matches!(&error, NewCaError::Expired(name) if name == "short"), "{error}");
-    assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
+    assert!(fixture.actions().await.contains(&"ca.cross_sign".to_owned()));
 }
 
-pub(crate) async fn renewed_ca_keeps_its_key_and_both_chains_verify(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn renewed_ca_keeps_its_key_and_both_chains_verify(fixture: Fixture) {
+    let authority = &fixture.authority;
     let root_before = authority.create_root(&root("root"), "user:a").await.unwrap();
     let before = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
-    let der = leaf(&place, &before, "www.example.com").await;
-    place.advance(86_400);
+    let der = leaf(&fixture, &before, "www.example.com").await;
+    fixture.advance(86_400);
     let after = authority.renew_ca("low", None, "user:a").await.unwrap();
     let (old, new) = (&before.certificate, &after.certificate);
     assert_ne!((&old.serial, old.fingerprint), (&new.serial, new.fingerprint));
@@ -380,21 +380,21 @@ pub(crate) async fn renewed_ca_keeps_its_key_and_both_chains_verify(place: Fixtu
     // Certificates issued before are valid with the new CA certificate, and new certificates with the old one.
     assert_eq!(after.alternates.len(), 1, "the old one is still served");
     assert_eq!(*after.alternates[0][0], *old.der);
-    let fresh = leaf(&place, &after, "new.example.com").await;
+    let fresh = leaf(&fixture, &after, "new.example.com").await;
     for leaf in [&der, &fresh] {
         for chain in [&before.chain, &after.chain, &after.alternates[0]] {
-            accepted(verify(&place, &root_before.certificate.der, chain, leaf));
+            accepted(verify(&fixture, &root_before.certificate.der, chain, leaf));
         }
     }
     let root_after = authority.renew_ca("root", Some(20 * YEAR), "user:a").await.unwrap();
     assert!(root_after.is_root() && root_after.alternates.is_empty());
     for anchor in [&root_before, &root_after] {
-        accepted(verify(&place, &anchor.certificate.der, &after.chain, &fresh));
+        accepted(verify(&fixture, &anchor.certificate.der, &after.chain, &fresh));
     }
     let low = authority.ca("low").await.unwrap();
     assert_eq!(low.anchor.as_deref(), Some(&*root_after.certificate.der));
     let recorded =
-        authority::tables::Issued::of(&place.store).by_sha256(new.fingerprint.as_bytes()).await.unwrap();
+        authority::tables::Issued::of(&fixture.store).by_sha256(new.fingerprint.as_bytes()).await.unwrap();
     assert_eq!(recorded.unwrap().ca, root_before.id);
     let error = authority.renew_ca("low", Some(30 * YEAR), "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::Outlives { .. }), "{error}");
@@ -403,16 +403,16 @@ pub(crate) async fn renewed_ca_keeps_its_key_and_both_chains_verify(place: Fixtu
     authority.force_retire("low", "user:a").await.unwrap();
     let error = authority.renew_ca("low", None, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
-    assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
+    assert_eq!(fixture.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
 }
 
-pub(crate) async fn ca_is_retired_in_two_steps(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn ca_is_retired_in_two_steps(fixture: Fixture) {
+    let authority = &fixture.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_root(&root("other"), "user:a").await.unwrap();
     let low = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
-    let certificate = Certificate::parse(&leaf(&place, &low, "www.example.com").await).unwrap();
-    record(&place, &low, &certificate).await;
+    let certificate = Certificate::parse(&leaf(&fixture, &low, "www.example.com").await).unwrap();
+    record(&fixture, &low, &certificate).await;
     assert!(low.may_issue(UnixTime(NOW)) && low.publishes());
     assert_eq!(authority.retire("low", "user:a").await.unwrap(), Retirement::Begun);
     let retiring = authority.ca("low").await.unwrap();
@@ -426,13 +426,13 @@ pub(crate) async fn ca_is_retired_in_two_steps(place: Fixture) {
     assert_eq!(authority.retire("root", "user:a").await.unwrap(), Retirement::Begun);
     let error = authority.retire("root", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
-    place.advance(31 * 86_400);
+    fixture.advance(31 * 86_400);
     assert_eq!(authority.retire("low", "user:a").await.unwrap(), Retirement::Done);
     assert!(!authority.ca("low").await.unwrap().publishes());
     let error = authority.retire("low", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::Retired(_)), "{error}");
     assert_eq!(authority.retire("root", "user:a").await.unwrap(), Retirement::Done);
-    assert_eq!(place.actions().await.iter().filter(|action| action.starts_with("ca.retir")).count(), 4);
+    assert_eq!(fixture.actions().await.iter().filter(|action| action.starts_with("ca.retir")).count(), 4);
 
     authority.create_root(&root("forced"), "user:a").await.unwrap();
     authority.create_intermediate("forced", &intermediate("below"), "user:a").await.unwrap();
@@ -442,7 +442,7 @@ pub(crate) async fn ca_is_retired_in_two_steps(place: Fixture) {
 }
 
 /// Stores a certificate as the issuing code does.
-async fn record(place: &Fixture, ca: &Ca, certificate: &Certificate) {
+async fn record(fixture: &Fixture, ca: &Ca, certificate: &Certificate) {
     let us = |time: UnixTime| time.0 * 1_000_000;
     let facts = store::NewCertificate {
         sha256: *certificate.fingerprint.as_bytes(),
@@ -465,35 +465,35 @@ async fn record(place: &Fixture, ca: &Ca, certificate: &Certificate) {
         profile: "web".to_owned(),
         source: Source::Api,
         requester: "user:a".to_owned(),
-        issued_at_us: place.clock.now_us(),
+        issued_at_us: fixture.clock.now_us(),
         shard: 0,
-        once: None,
+        idempotency: None,
     };
-    let stored = place
+    let stored = fixture
         .store
         .write("test", |tx| Box::pin(async move { authority::tables::insert_issued(tx, &[row]).await }));
     stored.await.unwrap();
 }
 
-pub(crate) async fn ca_changes_are_visible_on_another_node(place: Fixture) {
-    let other = place.another_node();
+pub(crate) async fn ca_changes_are_visible_on_another_node(fixture: Fixture) {
+    let other = fixture.another_node();
     assert!(other.cas().await.unwrap().is_empty());
-    place.authority.create_root(&root("root"), "user:a").await.unwrap();
+    fixture.authority.create_root(&root("root"), "user:a").await.unwrap();
     let seen = other.ca("root").await.unwrap();
     // The other node loads the signing key from the database.
-    assert!(leaf(&place, &seen, "www.example.com").await.len() > 300);
-    let before = place.store.statements_sent();
+    assert!(leaf(&fixture, &seen, "www.example.com").await.len() > 300);
+    let before = fixture.store.statements_sent();
     for _ in 0..10 {
         other.ca("root").await.unwrap();
     }
     // If nothing has changed, only the change counter is read.
-    assert_eq!(place.store.statements_sent() - before, 10);
-    place.authority.force_retire("root", "user:a").await.unwrap();
+    assert_eq!(fixture.store.statements_sent() - before, 10);
+    fixture.authority.force_retire("root", "user:a").await.unwrap();
     assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
 }
 
-pub(crate) async fn issuing_ca_is_the_first_intermediate_unless_named(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn issuing_ca_is_the_first_intermediate_unless_named(fixture: Fixture) {
+    let authority = &fixture.authority;
     assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::NoneIssues));
     authority.create_root(&root("root"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "root");
@@ -506,15 +506,15 @@ pub(crate) async fn issuing_ca_is_the_first_intermediate_unless_named(place: Fix
     assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
 }
 
-pub(crate) async fn default_ca_is_selected_and_replaced_on_retirement(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn default_ca_is_selected_and_replaced_on_retirement(fixture: Fixture) {
+    let authority = &fixture.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     for name in ["one", "two", "three"] {
         authority.create_intermediate("root", &intermediate(name), "user:a").await.unwrap();
     }
     let chosen = authority.make_default("three", "user:a").await.unwrap();
     assert!(chosen.default_since_us.is_some());
-    place.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     authority.make_default("two", "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
     // When the default CA retires, the previously chosen one becomes the default, then the oldest.
@@ -526,8 +526,8 @@ pub(crate) async fn default_ca_is_selected_and_replaced_on_retirement(place: Fix
     assert!(matches!(error, DefaultError::NotIssuing(_)), "{error}");
 }
 
-pub(crate) async fn last_or_referenced_ca_is_not_retired(place: Fixture) {
-    let authority = &place.authority;
+pub(crate) async fn last_or_referenced_ca_is_not_retired(fixture: Fixture) {
+    let authority = &fixture.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
     // Without the intermediate, the root itself would issue.

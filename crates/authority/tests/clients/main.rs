@@ -10,8 +10,8 @@
 #![recursion_limit = "256"]
 
 mod acme;
+#[path = "../all/fixture.rs"]
+mod fixture;
 #[path = "../all/http.rs"]
 mod http;
 mod lego;
-#[path = "../all/place.rs"]
-mod place;

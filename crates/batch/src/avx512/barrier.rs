@@ -44,19 +44,19 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
 pub(super) fn opaque_bytes<const BYTES: usize, const LANES: usize>(
-    octets: &[[u8; BYTES]; LANES],
+    bytes: &[[u8; BYTES]; LANES],
 ) -> [[u8; BYTES]; LANES] {
-    let mut octets = *octets;
+    let mut bytes = *bytes;
     // SAFETY: the assembly contains no instruction. The compiler must assume that the memory behind the pointer was written.
-    unsafe { asm!("/* {0} */", in(reg) &raw mut octets, options(nostack, preserves_flags)) };
-    octets
+    unsafe { asm!("/* {0} */", in(reg) &raw mut bytes, options(nostack, preserves_flags)) };
+    bytes
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(batch_model))))]
 pub(super) fn opaque_bytes<const BYTES: usize, const LANES: usize>(
-    octets: &[[u8; BYTES]; LANES],
+    bytes: &[[u8; BYTES]; LANES],
 ) -> [[u8; BYTES]; LANES] {
-    black_box(*octets)
+    black_box(*bytes)
 }
 
 /// Optimization barrier for a word: see [`opaque`].

@@ -36,9 +36,9 @@ pub(super) struct Window<const ROWS: usize> {
 impl<const ROWS: usize> Window<ROWS> {
     /// Builds a window from the limbs of each entry's coordinates.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn of(entries: &[[u64; ROWS]; ENTRIES], place: usize) -> Self {
+    pub(super) fn of(entries: &[[u64; ROWS]; ENTRIES], position: usize) -> Self {
         let tag = |entry: usize| {
-            let tag = (2 * entry as u64 + 1) << (DIGIT * place % number::BITS);
+            let tag = (2 * entry as u64 + 1) << (DIGIT * position % number::BITS);
             (tag & TAG_MAX) + (tag >> number::BITS)
         };
         let tags = vectors(&std::array::from_fn(tag));
@@ -139,17 +139,17 @@ impl Sign {
 pub(super) fn step<const ROWS: usize>(
     windows: &[Window<ROWS>],
     scalars: &EightShort,
-    place: usize,
+    position: usize,
 ) -> Step<ROWS> {
-    let bits = bits(scalars, DIGIT * place + 1);
+    let bits = bits(scalars, DIGIT * position + 1);
     // The highest digit is positive, as bit 258 is set. Another digit is positive if its highest bit is set.
-    let high = if place + 1 == DIGITS {
+    let high = if position + 1 == DIGITS {
         _mm512_set1_epi64(1)
     } else {
         _mm512_srli_epi64::<{ DIGIT as u32 - 1 }>(bits)
     };
     let negative = _mm512_sub_epi64(high, _mm512_set1_epi64(1));
-    let (rows, tag) = select_entry(&windows[place], _mm512_xor_si512(bits, negative));
+    let (rows, tag) = select_entry(&windows[position], _mm512_xor_si512(bits, negative));
     let tag = _mm512_sub_epi64(_mm512_xor_si512(tag, negative), negative);
     Step { rows, sign: Sign { negative, tag } }
 }

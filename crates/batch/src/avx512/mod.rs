@@ -31,11 +31,11 @@ use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, redu
 
 /// Same as [`Kernel::private_operations`]. Each lane is a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; BYTES]>; LANES] {
+pub(crate) fn private_operations(kernel: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; BYTES]>; LANES] {
     // SAFETY: a `Kernel` exists only where `Kernel::detect` has found the features that the function is compiled for.
     let results = unsafe { operate(jobs) };
     zeroize_stack::<STACK>();
-    registers::clear(there);
+    registers::clear(kernel);
     results
 }
 
@@ -114,7 +114,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; BYTES]>; LANES] {
     let limbs = scratch.result.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
         // This step need not run in constant time: a faulty result is never returned.
-        let result = || number::octets::<WIDE, BYTES>(&limbs.map(|limb| limb[lane]));
+        let result = || number::bytes::<WIDE, BYTES>(&limbs.map(|limb| limb[lane]));
         (sound >> lane & 1 == 1).then(result)
     })
 }

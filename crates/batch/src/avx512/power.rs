@@ -68,10 +68,10 @@ fn choose(chosen: &mut EightIntegers, table: &Table, index: __m512i) {
         let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));
         // The difference minus one is negative only for zero. Without the barrier the compiler would turn the mask into a masked
         // load.
-        let here = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
-        let here = opaque(here);
+        let mask = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
+        let mask = opaque(mask);
         for limb in 0..LIMBS {
-            found[limb] = _mm512_or_si512(found[limb], _mm512_and_si512(candidate[limb], here));
+            found[limb] = _mm512_or_si512(found[limb], _mm512_and_si512(candidate[limb], mask));
         }
     }
     *chosen = found;

@@ -127,10 +127,11 @@ mod tests {
             || drop(kernel.p256_signatures(&[P256Job { key: &key, digest: &[7; 32], nonce: &[9; 32] }]));
         assert_eq!(after(&mut { p256 }), zero);
         let (key, hash) = (Ed25519Key::new(&[0x5a; 32]), [7; 64]);
-        let mut kept = None;
-        assert_eq!(after(&mut || kept = Some(kernel.ed25519_commitments(&[&hash]).1)), zero);
-        let job = Ed25519Job { key: &key, challenge: &hash, challenge_again: &hash, nonce_again: &hash };
-        let mut responses = || assert!(kernel.ed25519_responses(&[job], kept.take().unwrap())[0].is_some());
+        let mut state = None;
+        assert_eq!(after(&mut || state = Some(kernel.ed25519_commitments(&[&hash]).1)), zero);
+        let job =
+            Ed25519Job { key: &key, challenge: &hash, recomputed_challenge: &hash, recomputed_nonce: &hash };
+        let mut responses = || assert!(kernel.ed25519_responses(&[job], state.take().unwrap())[0].is_some());
         assert_eq!(after(&mut responses), zero);
     }
 }

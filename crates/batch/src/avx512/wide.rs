@@ -90,8 +90,8 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
     // Without the barrier the compiler would turn this mask into masked loads and stores.
     let below = opaque(_mm512_srai_epi64::<63>(borrow));
     for limb in 0..LENGTH {
-        let kept = _mm512_and_si512(below, number[limb]);
-        number[limb] = _mm512_or_si512(kept, _mm512_andnot_si512(below, less[limb]));
+        let unreduced = _mm512_and_si512(below, number[limb]);
+        number[limb] = _mm512_or_si512(unreduced, _mm512_andnot_si512(below, less[limb]));
     }
 }
 

@@ -8,7 +8,7 @@ use batch::{BYTES, Job, LANES, P256Job, P256Key, SignatureOutcome};
 use num_bigint::BigUint;
 
 use crate::lanes::{Numbers, kernel};
-use crate::p256::{N, octets};
+use crate::p256::{N, bytes};
 
 /// Signatures by RSA-2048 keys of Project Wycheproof.
 const WYCHEPROOF: &str = include_str!("../vectors/wycheproof_rsa_pkcs1_2048.txt");
@@ -22,10 +22,10 @@ fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; BYTES] {
         48 => 2,
         _ => 3,
     };
-    let (outer, octets) = (0x11 + length as u8, length as u8);
+    let (outer, bytes) = (0x11 + length as u8, length as u8);
     let information = [
         0x30, outer, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, hash, 0x05, 0,
-        0x04, octets,
+        0x04, bytes,
     ];
     let mut padded = [0xff; BYTES];
     let (padding, rest) = padded.split_at_mut(BYTES - information.len() - length);
@@ -47,7 +47,7 @@ impl TestRng {
         mixed ^ mixed >> 31
     }
 
-    fn octets(&mut self) -> [u8; 32] {
+    fn bytes(&mut self) -> [u8; 32] {
         let words = [(); 4].map(|()| self.word().to_be_bytes());
         std::array::from_fn(|at| words[at / 8][at % 8])
     }
@@ -55,7 +55,7 @@ impl TestRng {
     /// Returns a number from 1 to n - 1: any, short, long, or with long runs of zeros or ones.
     fn scalar(&mut self) -> BigUint {
         let (n, one) = (&*N, BigUint::from(1_u8));
-        let any = BigUint::from_bytes_be(&self.octets());
+        let any = BigUint::from_bytes_be(&self.bytes());
         let bit = self.word() % 256;
         let number = match self.word() % 8 {
             0 => any >> bit,
@@ -85,11 +85,11 @@ fn p256_signatures_verify_and_use_the_given_nonce() {
     let mut rng = TestRng(256);
     for _ in 0..cases(4_000).div_ceil(LANES) {
         let (privates, nonces) = ([(); LANES].map(|()| rng.scalar()), [(); LANES].map(|()| rng.scalar()));
-        let messages = [(); LANES].map(|()| rng.octets());
+        let messages = [(); LANES].map(|()| rng.bytes());
         let digests: [[u8; 32]; LANES] =
             messages.map(|message| digest(&SHA256, &message).as_ref().try_into().unwrap());
-        let keys = privates.each_ref().map(|private| P256Key::new(&octets(private)).unwrap());
-        let given = nonces.each_ref().map(octets);
+        let keys = privates.each_ref().map(|private| P256Key::new(&bytes(private)).unwrap());
+        let given = nonces.each_ref().map(bytes);
         let jobs: [P256Job<'_>; LANES] = std::array::from_fn(|lane| P256Job {
             key: &keys[lane],
             digest: &digests[lane],
@@ -105,7 +105,7 @@ fn p256_signatures_verify_and_use_the_given_nonce() {
                 privates[lane],
                 nonces[lane]
             );
-            let number = |octets: &[u8]| BigUint::from_bytes_be(octets);
+            let number = |bytes: &[u8]| BigUint::from_bytes_be(bytes);
             let (r, s) = (number(&signature[..32]), number(&signature[32..]));
             assert_eq!(s * &nonces[lane] % &*N, (number(&digests[lane]) + r * &privates[lane]) % &*N);
         }
@@ -115,7 +115,7 @@ fn p256_signatures_verify_and_use_the_given_nonce() {
 /// Creates the AWS-LC key pair of a private number. AWS-LC computes the public half (RFC 5915).
 fn p256_pair(private: &BigUint) -> EcdsaKeyPair {
     let mut sec1 = vec![0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
-    sec1.extend(octets(private));
+    sec1.extend(bytes(private));
     sec1.extend([0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]);
     EcdsaKeyPair::from_private_key_der(&lc::ECDSA_P256_SHA256_FIXED_SIGNING, &sec1).unwrap()
 }
@@ -128,7 +128,7 @@ fn ed25519_signatures_equal_those_of_aws_lc() {
         let cases: Vec<([u8; 32], Vec<u8>)> = (0..LANES)
             .map(|_| {
                 let length = rng.word() as usize % 160;
-                (rng.octets(), (0..length).map(|_| rng.word() as u8).collect())
+                (rng.bytes(), (0..length).map(|_| rng.word() as u8).collect())
             })
             .collect();
         for ((seed, message), made) in cases.iter().zip(crate::ed25519::signed(kernel, &cases)) {
@@ -146,7 +146,7 @@ fn rsa_signatures_equal_those_of_aws_lc() {
     let keys = pairs.each_ref().map(|pair| Numbers::of(pair).key());
     let mut rng = TestRng(2_048);
     for _ in 0..cases(800).div_ceil(LANES) {
-        let messages = [(); LANES].map(|()| rng.octets());
+        let messages = [(); LANES].map(|()| rng.bytes());
         let inputs = messages.map(|message| padded(&SHA256, &message));
         let jobs: [Job<'_>; LANES] =
             std::array::from_fn(|lane| Job { key: &keys[lane], input: &inputs[lane] });
@@ -159,8 +159,8 @@ fn rsa_signatures_equal_those_of_aws_lc() {
 }
 
 fn hex(digits: &str) -> Vec<u8> {
-    let octet = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
-    (0..digits.len()).step_by(2).map(octet).collect()
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(byte).collect()
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Optio
     let keys: Vec<_> = halves.iter().map(|half| Ed25519Key::new(half[..32].try_into().unwrap())).collect();
     let nonces: Vec<_> =
         cases.iter().zip(&halves).map(|(case, half)| sha512(&[&half[32..], &case.1])).collect();
-    let (points, kept) = kernel.ed25519_commitments(&nonces.iter().collect::<Vec<_>>());
+    let (points, state) = kernel.ed25519_commitments(&nonces.iter().collect::<Vec<_>>());
     let points: Vec<[u8; 32]> = points.into_iter().map(|point| point.unwrap()).collect();
     let public =
         |seed: &[u8; 32]| Ed25519KeyPair::from_seed_unchecked(seed).unwrap().public_key().as_ref().to_vec();
@@ -37,10 +37,10 @@ pub(crate) fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Optio
     let jobs: Vec<Ed25519Job<'_>> = (0..cases.len())
         .map(|at| {
             let (key, challenge) = (&keys[at], &challenges[at]);
-            Ed25519Job { key, challenge, challenge_again: challenge, nonce_again: &nonces[at] }
+            Ed25519Job { key, challenge, recomputed_challenge: challenge, recomputed_nonce: &nonces[at] }
         })
         .collect();
-    let responses = kernel.ed25519_responses(&jobs, kept);
+    let responses = kernel.ed25519_responses(&jobs, state);
     let whole = |(r, s): (&[u8; 32], Option<[u8; 32]>)| s.map(|s| [*r, s].concat());
     points.iter().zip(responses).map(whole).collect()
 }
@@ -86,10 +86,10 @@ fn multiple(k: &BigUint) -> [u8; 32] {
     }
     let inverse = point[2].modinv(p).unwrap();
     let (x, y) = (&point[0] * &inverse % p, &point[1] * &inverse % p);
-    let mut octets = y.to_bytes_le();
-    octets.resize(32, 0);
-    octets[31] |= u8::from(x.bit(0)) << 7;
-    octets.try_into().unwrap()
+    let mut bytes = y.to_bytes_le();
+    bytes.resize(32, 0);
+    bytes[31] |= u8::from(x.bit(0)) << 7;
+    bytes.try_into().unwrap()
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn edge_case_scalars_match_big_integers() {
     let Some(kernel) = kernel() else { return };
     let (l, one) = (&*L, BigUint::from(1_u8));
     let mut scalars: Vec<BigUint> = (0_u32..=3).map(BigUint::from).collect();
-    for place in 1..37_u32 {
-        let power = &one << (7 * place);
+    for position in 1..37_u32 {
+        let power = &one << (7 * position);
         scalars.extend([&power - &one, power.clone(), &power + &one]);
     }
     scalars.extend((0_u32..=20).flat_map(|by| [l - by, l + by]));
@@ -113,9 +113,9 @@ fn edge_case_scalars_match_big_integers() {
         let nonces: Vec<[u8; 64]> = eight
             .iter()
             .map(|scalar| {
-                let mut octets = scalar.to_bytes_le();
-                octets.resize(64, 0);
-                octets.try_into().unwrap()
+                let mut bytes = scalar.to_bytes_le();
+                bytes.resize(64, 0);
+                bytes.try_into().unwrap()
             })
             .collect();
         let made = kernel.ed25519_commitments(&nonces.iter().collect::<Vec<_>>()).0;
@@ -127,9 +127,9 @@ fn edge_case_scalars_match_big_integers() {
 #[test]
 fn empty_batch_returns_nothing_and_debug_hides_secrets() {
     let Some(kernel) = kernel() else { return };
-    let (made, kept) = kernel.ed25519_commitments(&[]);
-    assert_eq!(format!("{:?} {kept:?}", Ed25519Key::new(&[1; 32])), "Ed25519Key(…) Ed25519Nonces(…)");
-    assert!(made.is_empty() && kernel.ed25519_responses(&[], kept).is_empty());
+    let (made, state) = kernel.ed25519_commitments(&[]);
+    assert_eq!(format!("{:?} {state:?}", Ed25519Key::new(&[1; 32])), "Ed25519Key(…) Ed25519Nonces(…)");
+    assert!(made.is_empty() && kernel.ed25519_responses(&[], state).is_empty());
 }
 
 /// A batch that is too large panics, so that no job is skipped silently.
@@ -139,7 +139,8 @@ fn batch_larger_than_lane_count_panics() {
     let (key, hash) = (Ed25519Key::new(&[1; 32]), [7; 64]);
     let commitments = || kernel.ed25519_commitments(&[&hash; LANES + 1]);
     assert!(std::panic::catch_unwind(commitments).is_err());
-    let job = Ed25519Job { key: &key, challenge: &hash, challenge_again: &hash, nonce_again: &hash };
+    let job =
+        Ed25519Job { key: &key, challenge: &hash, recomputed_challenge: &hash, recomputed_nonce: &hash };
     let responses = || kernel.ed25519_responses(&[job; LANES + 1], kernel.ed25519_commitments(&[&hash]).1);
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(responses)).is_err());
 }

@@ -33,25 +33,25 @@ impl Numbers {
     pub(crate) fn of(pair: &KeyPair) -> Self {
         let der: Pkcs8V1Der<'_> = pair.as_der().unwrap();
         // Version, n, e, d, p, q of the inner RSAPrivateKey.
-        let mut octets = integers(der.as_ref());
-        let (q, p) = (octets.remove(5), octets.remove(4));
+        let mut bytes = integers(der.as_ref());
+        let (q, p) = (bytes.remove(5), bytes.remove(4));
         Self::new(p, q)
     }
 
     pub(crate) fn key(&self) -> Key {
-        *Key::new(&self.octets().parts()).unwrap()
+        *Key::new(&self.bytes().parts()).unwrap()
     }
 
     /// Returns the numbers as bytes, in the form that the batch takes.
-    pub(crate) fn octets(&self) -> Octets {
+    pub(crate) fn bytes(&self) -> KeyBytes {
         let one = BigUint::from(1_u8);
         let (dp, dq) = (&self.d % (&self.p - &one), &self.d % (&self.q - &one));
-        self.octets_of(&dp, &dq, &self.q.modinv(&self.p).unwrap(), 65_537)
+        self.bytes_of(&dp, &dq, &self.q.modinv(&self.p).unwrap(), 65_537)
     }
 
-    fn octets_of(&self, dp: &BigUint, dq: &BigUint, coefficient: &BigUint, e: u32) -> Octets {
+    fn bytes_of(&self, dp: &BigUint, dq: &BigUint, coefficient: &BigUint, e: u32) -> KeyBytes {
         let numbers = [&self.n, &BigUint::from(e), &self.p, &self.q, dp, dq, coefficient];
-        Octets(numbers.map(BigUint::to_bytes_be))
+        KeyBytes(numbers.map(BigUint::to_bytes_be))
     }
 
     fn with_coefficient(&self, coefficient: &BigUint) -> Option<Key> {
@@ -61,7 +61,7 @@ impl Numbers {
     }
 
     fn with_exponents(&self, dp: &BigUint, dq: &BigUint, coefficient: &BigUint, e: u32) -> Option<Key> {
-        Key::new(&self.octets_of(dp, dq, coefficient, e).parts()).map(|key| *key)
+        Key::new(&self.bytes_of(dp, dq, coefficient, e).parts()).map(|key| *key)
     }
 
     fn raised(&self, input: &BigUint) -> BigUint {
@@ -70,9 +70,9 @@ impl Numbers {
 }
 
 /// The bytes that [`Parts`] borrows, in the same order.
-pub(crate) struct Octets([Vec<u8>; 7]);
+pub(crate) struct KeyBytes([Vec<u8>; 7]);
 
-impl Octets {
+impl KeyBytes {
     pub(crate) fn parts(&self) -> Parts<'_> {
         let [
             modulus,
@@ -125,10 +125,10 @@ pub(crate) fn kernel() -> Option<Kernel> {
     kernel
 }
 
-pub(crate) fn octets(number: &BigUint) -> [u8; BYTES] {
-    let octets = number.to_bytes_be();
+pub(crate) fn bytes(number: &BigUint) -> [u8; BYTES] {
+    let bytes = number.to_bytes_be();
     let mut padded = [0; BYTES];
-    padded[BYTES - octets.len()..].copy_from_slice(&octets);
+    padded[BYTES - bytes.len()..].copy_from_slice(&bytes);
     padded
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn octets(number: &BigUint) -> [u8; BYTES] {
 fn made(kernel: Kernel, of: &[(&Key, [u8; BYTES])]) -> Vec<Option<BigUint>> {
     let jobs: Vec<Job<'_>> = of.iter().map(|(key, input)| Job { key, input }).collect();
     let results = kernel.private_operations(&jobs);
-    results.into_iter().map(|result| result.map(|octets| BigUint::from_bytes_be(&octets))).collect()
+    results.into_iter().map(|result| result.map(|bytes| BigUint::from_bytes_be(&bytes))).collect()
 }
 
 proptest! {
@@ -150,9 +150,9 @@ proptest! {
         let keys: Vec<Key> = KEYS.iter().map(Numbers::key).collect();
         let given: Vec<(usize, BigUint)> = seeds
             .iter()
-            .map(|(key, octets)| (*key, BigUint::from_bytes_be(octets) % &KEYS[*key].n))
+            .map(|(key, bytes)| (*key, BigUint::from_bytes_be(bytes) % &KEYS[*key].n))
             .collect();
-        let jobs: Vec<_> = given.iter().map(|(key, input)| (&keys[*key], octets(input))).collect();
+        let jobs: Vec<_> = given.iter().map(|(key, input)| (&keys[*key], bytes(input))).collect();
         let wanted: Vec<_> = given.iter().map(|(key, input)| Some(KEYS[*key].raised(input))).collect();
         prop_assert_eq!(made(kernel, &jobs), wanted);
     }
@@ -172,7 +172,7 @@ fn edge_case_inputs_match_big_integers() {
         cases.extend(inputs.into_iter().map(|input| (numbers, input)));
     }
     let keys: Vec<Key> = cases.iter().map(|(numbers, _)| numbers.key()).collect();
-    let jobs: Vec<_> = keys.iter().zip(&cases).map(|(key, (_, input))| (key, octets(input))).collect();
+    let jobs: Vec<_> = keys.iter().zip(&cases).map(|(key, (_, input))| (key, bytes(input))).collect();
     let wanted: Vec<_> = cases.iter().map(|(numbers, input)| Some(numbers.raised(input))).collect();
     assert_eq!(made(kernel, &jobs), wanted);
 }
@@ -190,7 +190,7 @@ fn keys_with_swapped_or_extreme_primes_match_big_integers() {
     }
     let keys: Vec<Key> = of.iter().map(Numbers::key).collect();
     let inputs: Vec<BigUint> = of.iter().map(|numbers| &numbers.n - 3_u8).collect();
-    let jobs: Vec<_> = keys.iter().zip(&inputs).map(|(key, input)| (key, octets(input))).collect();
+    let jobs: Vec<_> = keys.iter().zip(&inputs).map(|(key, input)| (key, bytes(input))).collect();
     let wanted: Vec<_> = of.iter().zip(&inputs).map(|(of, input)| Some(of.raised(input))).collect();
     assert_eq!(made(kernel, &jobs), wanted);
 }
@@ -204,19 +204,19 @@ fn short_crt_exponents_are_supported() {
     let numbers = Numbers::new(&base + 18_039_059_u32, &base + 84_886_799_u32);
     assert_eq!((&numbers.d % (&numbers.p - 1_u8)).bits(), 1009);
     let input = BigUint::from_bytes_be(&[0xa5; BYTES - 1]);
-    assert_eq!(made(kernel, &[(&numbers.key(), octets(&input))]), [Some(numbers.raised(&input))]);
+    assert_eq!(made(kernel, &[(&numbers.key(), bytes(&input))]), [Some(numbers.raised(&input))]);
     // Other short exponents do not invert 65,537. The check accepts their result only for an input that is its own 65,537th power.
     let numbers = &KEYS[0];
     let coefficient = numbers.q.modinv(&numbers.p).unwrap();
     for (dp, dq) in [(0_u8, 0_u8), (1, 1), (16, 1), (1, 255)] {
         let key = numbers.with_exponents(&dp.into(), &dq.into(), &coefficient, 65_537).unwrap();
-        let one = octets(&BigUint::from(1_u8));
+        let one = bytes(&BigUint::from(1_u8));
         assert_eq!(made(kernel, &[(&key, one)]), [Some(BigUint::from(1_u8))], "{dp} {dq}");
     }
     // -1 to any odd power is itself.
     let key = numbers.with_exponents(&3_u8.into(), &5_u8.into(), &coefficient, 65_537).unwrap();
     let last = &numbers.n - 1_u8;
-    assert_eq!(made(kernel, &[(&key, octets(&last))]), [Some(last)]);
+    assert_eq!(made(kernel, &[(&key, bytes(&last))]), [Some(last)]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn faulty_key_or_input_voids_only_its_own_lane() {
         numbers.with_exponents(&dp, &(&dq + &one), &coefficient, 65_537).unwrap(),
     ];
     let input = BigUint::from(0x1234_5678_u32);
-    let given = octets(&input);
+    let given = bytes(&input);
     let wanted = Some(numbers.raised(&input));
     for faulty in &faulty {
         for lane in 0..LANES {
@@ -245,7 +245,7 @@ fn faulty_key_or_input_voids_only_its_own_lane() {
         }
     }
     // The input is not below the modulus.
-    assert_eq!(made(kernel, &[(&sound, octets(&numbers.n)), (&sound, [0xff; BYTES])]), [None, None]);
+    assert_eq!(made(kernel, &[(&sound, bytes(&numbers.n)), (&sound, [0xff; BYTES])]), [None, None]);
 }
 
 #[test]

@@ -56,10 +56,10 @@ fn wanted((private, digest, nonce): &Case) -> (BigUint, BigUint) {
     (r, s)
 }
 
-pub(crate) fn octets(number: &BigUint) -> [u8; 32] {
-    let octets = number.to_bytes_be();
+pub(crate) fn bytes(number: &BigUint) -> [u8; 32] {
+    let bytes = number.to_bytes_be();
     let mut padded = [0; 32];
-    padded[32 - octets.len()..].copy_from_slice(&octets);
+    padded[32 - bytes.len()..].copy_from_slice(&bytes);
     padded
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn octets(number: &BigUint) -> [u8; 32] {
 type Case = (BigUint, BigUint, BigUint);
 
 fn made(kernel: Kernel, cases: &[Case]) -> Vec<SignatureOutcome> {
-    let keys: Vec<_> = cases.iter().map(|case| P256Key::new(&octets(&case.0)).unwrap()).collect();
-    let inputs: Vec<_> = cases.iter().map(|case| (octets(&case.1), octets(&case.2))).collect();
+    let keys: Vec<_> = cases.iter().map(|case| P256Key::new(&bytes(&case.0)).unwrap()).collect();
+    let inputs: Vec<_> = cases.iter().map(|case| (bytes(&case.1), bytes(&case.2))).collect();
     let jobs: Vec<P256Job<'_>> =
         keys.iter().zip(&inputs).map(|(key, (digest, nonce))| P256Job { key, digest, nonce }).collect();
     kernel.p256_signatures(&jobs)
@@ -76,8 +76,8 @@ fn made(kernel: Kernel, cases: &[Case]) -> Vec<SignatureOutcome> {
 
 fn numbers(made: SignatureOutcome) -> Option<(BigUint, BigUint)> {
     match made {
-        SignatureOutcome::Signature(octets) => {
-            Some((BigUint::from_bytes_be(&octets[..32]), BigUint::from_bytes_be(&octets[32..])))
+        SignatureOutcome::Signature(bytes) => {
+            Some((BigUint::from_bytes_be(&bytes[..32]), BigUint::from_bytes_be(&bytes[32..])))
         }
         SignatureOutcome::Refused | SignatureOutcome::Faulty => None,
     }
@@ -100,7 +100,7 @@ proptest! {
         ),
     ) {
         let Some(kernel) = kernel() else { return Ok(()) };
-        let scalar = |octets: &[u8; 32]| BigUint::from_bytes_be(octets) % (&*N - 1_u8) + 1_u8;
+        let scalar = |bytes: &[u8; 32]| BigUint::from_bytes_be(bytes) % (&*N - 1_u8) + 1_u8;
         let cases: Vec<Case> = seeds
             .iter()
             .map(|(private, digest, nonce)| (scalar(private), BigUint::from_bytes_be(digest), scalar(nonce)))
@@ -115,10 +115,10 @@ fn edge_case_scalars_and_digests_match_big_integers() {
     let (n, one) = (&*N, BigUint::from(1_u8));
     let mut scalars: Vec<BigUint> = (1_u32..=4).map(BigUint::from).collect();
     // Scalars around each digit position: largest and smallest digits, and digits that change sign.
-    for place in 0..37_u32 {
-        let power = &one << (7 * place);
+    for position in 0..37_u32 {
+        let power = &one << (7 * position);
         scalars.extend([power.clone(), &power + &one, n - &power]);
-        if place > 0 {
+        if position > 0 {
             scalars.extend([&power - &one, n - (&power - &one), &power * 3_u8 + &one]);
         }
     }
@@ -225,9 +225,9 @@ fn unusable_nonce_is_rejected_in_its_lane_only() {
 #[test]
 fn private_keys_out_of_range_are_rejected() {
     assert!(P256Key::new(&[0; 32]).is_none());
-    assert!(P256Key::new(&octets(&N)).is_none());
+    assert!(P256Key::new(&bytes(&N)).is_none());
     assert!(P256Key::new(&[0xff; 32]).is_none());
     assert!(P256Key::new(&[1; 33]).is_none());
-    assert!(P256Key::new(&octets(&(&*N - 1_u8))).is_some());
+    assert!(P256Key::new(&bytes(&(&*N - 1_u8))).is_some());
     assert_eq!(format!("{:?}", P256Key::new(&[1]).unwrap()), "P256Key(…)");
 }

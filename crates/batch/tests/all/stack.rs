@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use batch::{Ed25519Job, Ed25519Key, Job, P256Job, P256Key, SignatureOutcome};
 use num_bigint::BigUint;
 
-use crate::lanes::{KEYS, Numbers, kernel, octets};
+use crate::lanes::{KEYS, Numbers, bytes, kernel};
 
 /// Bytes of stack that are searched: those that the calls used, and many more.
 const DEPTH: usize = 256 * 1024;
@@ -15,8 +15,8 @@ const DEPTH: usize = 256 * 1024;
 #[inline(never)]
 fn below() -> Vec<u8> {
     let mut found = vec![0; DEPTH];
-    let here = std::ptr::from_ref(&found).addr();
-    File::open("/proc/self/mem").unwrap().read_exact_at(&mut found, (here - DEPTH) as u64).unwrap();
+    let address = std::ptr::from_ref(&found).addr();
+    File::open("/proc/self/mem").unwrap().read_exact_at(&mut found, (address - DEPTH) as u64).unwrap();
     found
 }
 
@@ -83,9 +83,9 @@ fn stack_scan_finds_an_unwiped_secret() {
 fn rsa_batch_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
     let numbers = &KEYS[0];
-    let key = batch::Key::new(&numbers.octets().parts()).unwrap();
+    let key = batch::Key::new(&numbers.bytes().parts()).unwrap();
     let secrets = secrets(numbers);
-    let input = octets(&BigUint::from(0x1234_5678_u32));
+    let input = bytes(&BigUint::from(0x1234_5678_u32));
     // Run on a new thread, whose stack holds nothing else.
     let memory = std::thread::spawn(move || {
         assert!(kernel.private_operations(&[Job { key: &key, input: &input }])[0].is_some());
@@ -97,7 +97,7 @@ fn rsa_batch_leaves_no_secret_on_the_stack() {
 #[test]
 fn parsing_an_rsa_key_leaves_no_secret_on_the_stack() {
     let numbers = &KEYS[0];
-    let parts = numbers.octets();
+    let parts = numbers.bytes();
     let secrets = secrets(numbers);
     let memory = std::thread::spawn(move || {
         let key = batch::Key::new(&parts.parts());
@@ -145,7 +145,7 @@ fn p256_batch_leaves_no_secret_on_the_stack() {
     let (private, nonce) = (BigUint::from_bytes_be(&[0x5a; 32]), BigUint::from_bytes_be(&[0xc3; 32]));
     let secrets = p256_secrets(&private, &nonce);
     // Box the inputs, so that this thread's stack holds no copy. A copy on the heap does not belong to the batch.
-    let given = Box::new((crate::p256::octets(&private), crate::p256::octets(&nonce)));
+    let given = Box::new((crate::p256::bytes(&private), crate::p256::bytes(&nonce)));
     let memory = std::thread::spawn(move || {
         let key = P256Key::new(&given.0).unwrap();
         let after_reading = below();
@@ -179,11 +179,15 @@ fn ed25519_batch_leaves_no_secret_on_the_stack() {
     let memory = std::thread::spawn(move || {
         let key = Ed25519Key::new(&given.0);
         let after_reading = below();
-        let (points, kept) = kernel.ed25519_commitments(&[&given.1]);
+        let (points, state) = kernel.ed25519_commitments(&[&given.1]);
         let after_commitments = below();
-        let job =
-            Ed25519Job { key: &key, challenge: &given.2, challenge_again: &given.2, nonce_again: &given.1 };
-        assert!(points[0].is_some() && kernel.ed25519_responses(&[job], kept)[0].is_some());
+        let job = Ed25519Job {
+            key: &key,
+            challenge: &given.2,
+            recomputed_challenge: &given.2,
+            recomputed_nonce: &given.1,
+        };
+        assert!(points[0].is_some() && kernel.ed25519_responses(&[job], state)[0].is_some());
         [after_reading, after_commitments, below()]
     });
     for memory in memory.join().unwrap() {

@@ -197,13 +197,13 @@ impl EdgeSettings {
                 Problem::usage("edge.inventory_tag must be a tag and its value").hint("for example edge=web")
             );
         }
-        let asks_clients = self.client_certificates != ClientCertificates::Off;
-        if asks_clients == self.client_ca_files.is_empty() {
+        let requests_certificates = self.client_certificates != ClientCertificates::Off;
+        if requests_certificates == self.client_ca_files.is_empty() {
             return Err(Problem::usage("edge.client_certificates and edge.client_ca_files must be set together")
                 .hint("client_certificates is \"required\" or \"optional\", and client_ca_files are the trust anchors of \
                  the client certificates"));
         }
-        if !asks_clients && !self.client_crl_files.is_empty() {
+        if !requests_certificates && !self.client_crl_files.is_empty() {
             return Err(Problem::usage("edge.client_crl_files needs edge.client_certificates")
                 .hint("set edge.client_certificates, or leave edge.client_crl_files out"));
         }

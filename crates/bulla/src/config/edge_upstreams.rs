@@ -121,7 +121,7 @@ impl EdgeUpstreamSettings {
             return self
                 .invalid("health_path does not begin with /", "for example health_path = \"/healthz\"");
         }
-        if !self.health_host.bytes().all(|octet| octet.is_ascii_graphic()) {
+        if !self.health_host.bytes().all(|byte| byte.is_ascii_graphic()) {
             return self
                 .invalid("health_host is not a host name", "give a host name, or leave health_host out");
         }

@@ -245,8 +245,8 @@ impl KeyServiceSettings {
             return Err(Problem::usage("keys.native_listen needs TLS")
                 .hint("give keys.certificate_file and keys.key_file, or use keys.native_socket"));
         }
-        let asked_for = listen || !self.client_ca_files.is_empty();
-        if !asked_for || !self.certificate_file.as_os_str().is_empty() {
+        let is_required = listen || !self.client_ca_files.is_empty();
+        if !is_required || !self.certificate_file.as_os_str().is_empty() {
             return Ok(());
         }
         Err(Problem::usage("TLS needs a certificate, but none is configured").hint(

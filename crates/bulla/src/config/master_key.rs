@@ -289,8 +289,8 @@ mod tests {
         let program = r#"{ program = { command = ["/bin/wrap"], wrapped_file = "/k" } }"#;
         let loaded = load(None, &[("BULLA_AUTHORITY_MASTER_KEY", program)]).unwrap();
         assert!(matches!(loaded.settings.authority.current_master(), Some(MasterKeySettings::Program(_))));
-        let again = load(Some(&loaded.show()), &[]).unwrap();
-        assert!(again.settings.authority.master_key.is_some(), "{}", loaded.show());
+        let reloaded = load(Some(&loaded.show()), &[]).unwrap();
+        assert!(reloaded.settings.authority.master_key.is_some(), "{}", loaded.show());
         let named = "[authority]\nmaster_key = { program = { name = \"wrap\", wrapped_file = \"/k\" } }\n\
                      [programs.wrap]\nargv = [\"/bin/wrap\"]\n";
         assert!(load(Some(named), &[]).is_ok());

@@ -611,8 +611,8 @@ mod tests {
     #[test]
     fn config_show_output_loads_again_and_lists_every_key() {
         let shown = load(None, &[]).unwrap().show();
-        let again = load(Some(&shown), &[]).unwrap();
-        assert_eq!(again.show().replace("bulla.toml", "default"), shown);
+        let reloaded = load(Some(&shown), &[]).unwrap();
+        assert_eq!(reloaded.show().replace("bulla.toml", "default"), shown);
         let values = toml::Table::try_from(Settings::default()).unwrap();
         let mut leaves = Vec::new();
         leaves_of("", &values, &mut leaves);

@@ -10,8 +10,8 @@ use outbound::Deadline;
 use outbound::tls::Connector;
 use serde_json::{Value, json};
 
+use super::demo_folder::DemoFolder;
 use super::fixtures::{NAMES, Receiver};
-use super::place::DemoFolder;
 use super::servers::DemoServer;
 
 /// The longest wait for one effect, such as an alert. A machine under load may be slow.
@@ -23,7 +23,7 @@ const OWNER: &str = "shop-team";
 
 /// The parts of the demo that the steps use.
 pub(super) struct DemoContext<'a> {
-    pub(super) place: &'a DemoFolder,
+    pub(super) demo_folder: &'a DemoFolder,
     pub(super) shop: &'a DemoServer,
     /// Receiver of the alert webhooks.
     pub(super) webhook: &'a Receiver,
@@ -87,11 +87,11 @@ impl DemoContext<'_> {
 
     /// Waits until a watch has scanned the simulated estate.
     async fn wait_for_estate_scan(&self) -> Outcome<String> {
-        let place = self.place;
-        place.run_checked(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
+        let demo_folder = self.demo_folder;
+        demo_folder.run_checked(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
         let mut counts = Value::Null;
         wait_until("the scan of the estate", async || {
-            let watch = place.json(&["watch", "show", "estate"]).await?;
+            let watch = demo_folder.json(&["watch", "show", "estate"]).await?;
             counts = watch["last_run"]["counts"].clone();
             Ok(watch["last_run"].is_object())
         })
@@ -108,16 +108,16 @@ impl DemoContext<'_> {
 
     /// Waits until a watch has found the shop's certificate. Returns the alert that a webhook received.
     async fn wait_for_rogue_alert(&self) -> Outcome<Value> {
-        let place = self.place;
+        let demo_folder = self.demo_folder;
         let hook = format!("http://127.0.0.1:{}/", self.webhook.port);
         let config = json!({ "type": "webhook", "url": hook, "secret": "0123456789abcdef" });
-        place
+        demo_folder
             .run_with_input(&["alert", "channel", "create"], &json!({ "name": "team", "config": config }))
             .await?;
         let rule = json!({ "name": "all", "rule": { "channels": ["team"] } });
-        place.run_with_input(&["alert", "rule", "create"], &rule).await?;
+        demo_folder.run_with_input(&["alert", "rule", "create"], &rule).await?;
         let target = format!("127.0.0.1:{}", self.shop.port);
-        place.run_checked(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
+        demo_folder.run_checked(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
         let fingerprint = self.shop_certificate_sha256()?;
         let raised = || {
             self.webhook.messages().into_iter().find(|message| {
@@ -139,14 +139,14 @@ impl DemoContext<'_> {
 
     async fn claim_certificate(&self) -> Outcome<String> {
         let found = self.shop_certificate_sha256()?;
-        self.place.run_checked(&["cert", "claim", &found, "--owner", OWNER]).await?;
+        self.demo_folder.run_checked(&["cert", "claim", &found, "--owner", OWNER]).await?;
         Ok(format!("claimed: {} is managed now, its owner is {OWNER}", NAMES[0]))
     }
 
     /// Renews the certificate with Bulla's CA. The agent of this host deploys it to the shop.
     async fn renew_and_deploy(&self) -> Outcome<String> {
-        let place = self.place;
-        let agents = place.json(&["agent", "list"]).await?;
+        let demo_folder = self.demo_folder;
+        let agents = demo_folder.json(&["agent", "list"]).await?;
         let agent = text(&agents, "/rows/0/id")?;
         let document = json!({
             "name": "shop", "agent": agent,
@@ -157,20 +157,20 @@ impl DemoContext<'_> {
                 "verify": { "port": self.shop.port, "server_name": NAMES[0] },
             }
         });
-        let target = place.run_with_input(&["target", "create"], &document).await?;
+        let target = demo_folder.run_with_input(&["target", "create"], &document).await?;
         let target = text(&target, "/id")?;
         self.allow().await?;
         let change = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
-        place.write("change.json", &change.to_string())?;
+        demo_folder.write("change.json", &change.to_string())?;
         // Retry, because the command fails if the lifecycle changes the certificate at the same time.
         wait_until("the change of the certificate", async || {
-            let updated = place.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
+            let updated = demo_folder.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
             Ok(updated.status.success())
         })
         .await?;
-        place.run_checked(&["cert", "renew", NAMES[0]]).await?;
+        demo_folder.run_checked(&["cert", "renew", NAMES[0]]).await?;
         wait_until("the deployment", async || {
-            let shown = place.json(&["cert", "show", NAMES[0]]).await?;
+            let shown = demo_folder.json(&["cert", "show", NAMES[0]]).await?;
             Ok(shown["status"] == "active" && shown["served_status"] == "newest")
         })
         .await?;
@@ -180,18 +180,20 @@ impl DemoContext<'_> {
 
     /// Adds the files of the target to the policy of this host.
     async fn allow(&self) -> Outcome<()> {
-        let place = self.place;
-        let (policy, state) =
-            (place.path("agent.toml").display().to_string(), place.path("data/agent").display().to_string());
+        let demo_folder = self.demo_folder;
+        let (policy, state) = (
+            demo_folder.path("agent.toml").display().to_string(),
+            demo_folder.path("data/agent").display().to_string(),
+        );
         let check = ["agent", "policy", "check", "--policy", &policy, "--state", &state, "--lines"];
-        let lines = place.run_checked(&check).await?;
-        let before = place.read("agent.toml")?;
-        place.write("agent.toml", &format!("{before}{lines}"))
+        let lines = demo_folder.run_checked(&check).await?;
+        let before = demo_folder.read("agent.toml")?;
+        demo_folder.write("agent.toml", &format!("{before}{lines}"))
     }
 
     async fn wait_for_alert_resolved(&self, raised: &Value) -> Outcome<String> {
         wait_until("the resolution of the alert", async || {
-            let resolved = self.place.json(&["alert", "list", "--state", "resolved"]).await?;
+            let resolved = self.demo_folder.json(&["alert", "list", "--state", "resolved"]).await?;
             let rows = resolved["rows"].as_array();
             Ok(rows.is_some_and(|rows| rows.iter().any(|alert| alert["id"] == raised["alert"])))
         })
@@ -201,26 +203,27 @@ impl DemoContext<'_> {
 
     /// Moves the key to the key service, so that the terminator serves the certificate.
     async fn move_key_to_service(&self) -> Outcome<String> {
-        let place = self.place;
+        let demo_folder = self.demo_folder;
         wait_until("the key policy", async || {
-            let made = place.output(&["key", "policy", "create", "here", "site: local", "--yes"]).await?;
+            let made =
+                demo_folder.output(&["key", "policy", "create", "here", "site: local", "--yes"]).await?;
             Ok(made.status.success())
         })
         .await?;
-        place.run_checked(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]).await?;
-        let pem = place.read("shop.pem")?;
+        demo_folder.run_checked(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]).await?;
+        let pem = demo_folder.read("shop.pem")?;
         let begin = pem.find("-----BEGIN PRIVATE KEY").unwrap_or_default();
         let end = "-----END PRIVATE KEY-----\n";
         let key: String = pem[begin..].split_inclusive(end).take(1).collect();
-        place.write("shop.key", &key)?;
-        place.run_checked(&["key", "seal", "--policy", "here", "--key", "shop.key"]).await?;
+        demo_folder.write("shop.key", &key)?;
+        demo_folder.run_checked(&["key", "seal", "--policy", "here", "--key", "shop.key"]).await?;
         for name in ["shop.pem", "shop.key"] {
-            place.write(name, "")?;
+            demo_folder.write(name, "")?;
         }
-        let root = crate::files::certificates("the root", &place.path("data/root.pem"))?;
+        let root = crate::files::certificates("the root", &demo_folder.path("data/root.pem"))?;
         let connector =
             Connector::with_roots(root).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
-        let edge = SocketAddr::from((Ipv4Addr::LOCALHOST, place.edge_port));
+        let edge = SocketAddr::from((Ipv4Addr::LOCALHOST, demo_folder.edge_port));
         wait_until("the terminator", async || {
             Ok(connector.connect(edge, NAMES[0], Deadline::within(TIMEOUT)).await.is_ok())
         })
@@ -231,18 +234,19 @@ impl DemoContext<'_> {
 
     /// Calls the shop's API at the terminator, through the proxy, which injects a credential.
     async fn call_api(&self) -> Outcome<String> {
-        let place = self.place;
-        place.write("value", SECRET)?;
-        place
+        let demo_folder = self.demo_folder;
+        demo_folder.write("value", SECRET)?;
+        demo_folder
             .run_checked(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"])
             .await?;
-        place.write("value", "")?;
+        demo_folder.write("value", "")?;
         let failed = |error: reqwest::Error| Problem::new(Exit::Incomplete, chain(&error));
-        let ca =
-            reqwest::Certificate::from_pem(place.read("data/proxy-ca.pem")?.as_bytes()).map_err(failed)?;
-        let proxy = reqwest::Proxy::all(format!("http://127.0.0.1:{}", place.proxy_port)).map_err(failed)?;
+        let ca = reqwest::Certificate::from_pem(demo_folder.read("data/proxy-ca.pem")?.as_bytes())
+            .map_err(failed)?;
+        let proxy =
+            reqwest::Proxy::all(format!("http://127.0.0.1:{}", demo_folder.proxy_port)).map_err(failed)?;
         let client = reqwest::Client::builder().proxy(proxy).tls_certs_only([ca]).timeout(TIMEOUT);
-        let url = format!("https://localhost:{}/api/stock", place.edge_port);
+        let url = format!("https://localhost:{}/api/stock", demo_folder.edge_port);
         let response = client.build().map_err(failed)?.get(url).send().await.map_err(failed)?;
         let status = response.status();
         let heads = self.upstream.heads();
@@ -257,7 +261,7 @@ impl DemoContext<'_> {
     }
 
     async fn verify_audit_log(&self) -> Outcome<String> {
-        let verified = self.place.json(&["audit", "verify"]).await?;
+        let verified = self.demo_folder.json(&["audit", "verify"]).await?;
         if verified["good"] != true {
             return Err(Problem::new(Exit::Incomplete, format_args!("the audit log: {verified}")));
         }

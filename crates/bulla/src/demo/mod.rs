@@ -2,9 +2,9 @@
 //!
 //! `bulla up` runs as a separate process, with a temporary data folder. The steps are the commands that a person would type.
 
+mod demo_folder;
 mod fixtures;
 mod journey;
-mod place;
 mod servers;
 
 use std::process::Stdio;
@@ -17,9 +17,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
+use self::demo_folder::DemoFolder;
 use self::fixtures::Receiver;
 use self::journey::{DemoContext, step};
-use self::place::DemoFolder;
 use self::servers::{DemoServer, loopback_bind_error};
 use crate::serve_command;
 
@@ -36,26 +36,31 @@ const READY_LINE: &str = "bulla is up";
 pub(crate) async fn run() -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(SHUTDOWN_TIMEOUT)?;
     let began = Instant::now();
-    let place = DemoFolder::create()?;
-    eprintln!("a demo of Bulla on this machine alone, in {}", place.folder().display());
+    let demo_folder = DemoFolder::create()?;
+    eprintln!("a demo of Bulla on this machine alone, in {}", demo_folder.folder().display());
     let fleet = estate().await?;
     let receiver = || Receiver::start().map_err(|error| loopback_bind_error(&error));
     let (webhook, upstream) = (receiver()?, receiver()?);
-    let shop = DemoServer::start(place.folder())?;
-    let endpoints = prepare(&place, &fleet, upstream.port).await?;
+    let shop = DemoServer::start(demo_folder.folder())?;
+    let endpoints = prepare(&demo_folder, &fleet, upstream.port).await?;
     let mut process = None;
     let outcome = {
-        let journey =
-            DemoContext { place: &place, shop: &shop, webhook: &webhook, upstream: &upstream, endpoints };
+        let journey = DemoContext {
+            demo_folder: &demo_folder,
+            shop: &shop,
+            webhook: &webhook,
+            upstream: &upstream,
+            endpoints,
+        };
         let all = async {
             step(async {
-                process = Some(Process::start(&place).await?);
+                process = Some(Process::start(&demo_folder).await?);
                 Ok("every role runs in one process: CA, key service, proxy, TLS terminator and agent"
                     .to_owned())
             })
             .await?;
             journey.run().await?;
-            print_next_steps(&place, began.elapsed()).await
+            print_next_steps(&demo_folder, began.elapsed()).await
         };
         tokio::select! {
             outcome = Box::pin(all) => outcome,
@@ -83,20 +88,20 @@ async fn estate() -> Outcome<Fleet> {
 }
 
 /// Writes the files of the demo. Returns the number of endpoints of the estate.
-async fn prepare(place: &DemoFolder, fleet: &Fleet, upstream: u16) -> Outcome<usize> {
+async fn prepare(demo_folder: &DemoFolder, fleet: &Fleet, upstream: u16) -> Outcome<usize> {
     let targets: Vec<String> = fleet.truth().into_iter().map(|truth| truth.target).collect();
-    place.write("estate.txt", &targets.join("\n"))?;
-    place.write("estate-roots.pem", &fleet.roots_pem())?;
-    place.configure(fleet.dns(), upstream)?;
+    demo_folder.write("estate.txt", &targets.join("\n"))?;
+    demo_folder.write("estate-roots.pem", &fleet.roots_pem())?;
+    demo_folder.configure(fleet.dns(), upstream)?;
     // With a policy, `bulla up` has the role agent. The policy allows nothing yet.
-    let policy = place.path("agent.toml").display().to_string();
-    place.run_checked(&["agent", "policy", "init", "--policy", &policy]).await?;
+    let policy = demo_folder.path("agent.toml").display().to_string();
+    demo_folder.run_checked(&["agent", "policy", "init", "--policy", &policy]).await?;
     Ok(targets.len())
 }
 
 /// Prints commands that show what the demo has created.
-async fn print_next_steps(place: &DemoFolder, took: Duration) -> Outcome<()> {
-    let link = place.run_checked(&["console"]).await?;
+async fn print_next_steps(demo_folder: &DemoFolder, took: Duration) -> Outcome<()> {
+    let link = demo_folder.run_checked(&["console"]).await?;
     eprintln!(
         "done in {:.1} s. Everything still runs; Ctrl-C ends it and removes the folder.",
         took.as_secs_f64()
@@ -104,7 +109,7 @@ async fn print_next_steps(place: &DemoFolder, took: Duration) -> Outcome<()> {
     eprintln!("open the console: {}", link.trim());
     eprintln!("  valid for 10 minutes, for one use; `bulla console` creates another");
     eprintln!("in another terminal:");
-    let (data, configuration) = (place.path("data"), place.path("bulla.toml"));
+    let (data, configuration) = (demo_folder.path("data"), demo_folder.path("bulla.toml"));
     eprintln!("  export BULLA_DATA={} BULLA_CONFIG={}", data.display(), configuration.display());
     eprintln!("  bulla cert list; bulla watch list; bulla alert list; bulla doctor");
     Ok(())
@@ -115,8 +120,8 @@ struct Process(Child);
 
 impl Process {
     /// Starts `bulla up` and waits until it is ready.
-    async fn start(place: &DemoFolder) -> Outcome<Self> {
-        let mut command = place.bulla(&["up", serve_command::END_WITH_PARENT]);
+    async fn start(demo_folder: &DemoFolder) -> Outcome<Self> {
+        let mut command = demo_folder.bulla(&["up", serve_command::END_WITH_PARENT]);
         // The demo stops this process itself, so signals from the terminal must not reach it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let failed = |why: &dyn std::fmt::Display| {

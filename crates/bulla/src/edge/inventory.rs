@@ -89,9 +89,9 @@ impl Mirror {
         let wanted = self.wanted().await?;
         let is_other = |wanted: &&ManagedChain| self.written.get(&wanted.file) != Some(&wanted.fingerprint);
         let missing: Vec<&ManagedChain> = wanted.values().filter(is_other).collect();
-        let gone: Vec<String> =
+        let removed: Vec<String> =
             self.written.keys().filter(|file| !wanted.contains_key(*file)).cloned().collect();
-        if missing.is_empty() && gone.is_empty() {
+        if missing.is_empty() && removed.is_empty() {
             self.postponed.clear();
             return Ok(SyncReport::default());
         }
@@ -100,7 +100,7 @@ impl Mirror {
             self.written.entry(wanted.file.clone()).or_default();
         }
         self.save()?;
-        let mut changed = !gone.is_empty();
+        let mut changed = !removed.is_empty();
         let mut postponed = BTreeMap::new();
         let (client, keys) = (&self.client, &self.keys);
         // Futures are lazy: a fetch starts when it is polled.
@@ -117,7 +117,7 @@ impl Mirror {
                 Err(why) => drop(postponed.insert(wanted.file.clone(), why)),
             }
         }
-        for file in gone {
+        for file in removed {
             match std::fs::remove_file(self.folder.join(&file)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(failed(&self.folder.join(&file), &error));
@@ -227,9 +227,9 @@ fn file_stem(name: &str) -> String {
 }
 
 /// Writes a file atomically, so that no reader sees a partial file.
-fn put(path: &Path, octets: &[u8]) -> Outcome<()> {
+fn put(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let new = path.with_extension("new");
-    std::fs::write(&new, octets).map_err(|error| failed(&new, &error))?;
+    std::fs::write(&new, bytes).map_err(|error| failed(&new, &error))?;
     std::fs::rename(&new, path).map_err(|error| failed(path, &error))
 }
 

@@ -95,7 +95,7 @@ impl SiteChange {
             let after = self.body(&before);
             // Only a change of attributes can change which keys the nodes can open.
             if !self.consent.is_given() && before.attributes != after.attributes {
-                self.ask(client, &before, &after).await?;
+                self.confirm_change(client, &before, &after).await?;
             }
             document_of(&after)
         };
@@ -103,7 +103,7 @@ impl SiteChange {
     }
 
     /// Shows which nodes could open keys after the change, and asks for confirmation.
-    async fn ask(&self, client: &Client, before: &SiteView, after: &SiteBody) -> Outcome<()> {
+    async fn confirm_change(&self, client: &Client, before: &SiteView, after: &SiteBody) -> Outcome<()> {
         let name = before.name.as_str();
         let nodes = active_nodes_at(client, NODES, name).await?;
         eprintln!("{} nodes at the site {name}", nodes.len());

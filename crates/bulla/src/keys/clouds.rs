@@ -72,8 +72,8 @@ mod some {
         let mut regions: std::collections::HashMap<(&str, &str), AwsKms> = Default::default();
         let mut opening: Vec<Opening<'a>> = Vec::new();
         for of in all {
-            let place = (of.region.as_str(), of.endpoint.as_str());
-            let kms = match regions.get(&place) {
+            let location = (of.region.as_str(), of.endpoint.as_str());
+            let kms = match regions.get(&location) {
                 Some(kms) => kms.clone(),
                 None => {
                     let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());
@@ -82,7 +82,7 @@ mod some {
                     kms.map_err(|error| problem(&error))?
                 }
             };
-            regions.insert(place, kms.clone());
+            regions.insert(location, kms.clone());
             opening.push(Box::pin(async move { kms.open(&of.key, calls).await }));
         }
         Ok(opening)

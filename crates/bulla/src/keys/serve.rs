@@ -153,8 +153,8 @@ pub(crate) async fn start(
     let (crls, cas) = (&mut keys.client_crl_files, &keys.client_ca_files);
     let crls = FetchedCrls::open(CLIENT_CRLS, crls, cas, &all.client).await?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
-    let held = master_keys::token_keys(&all, "keys.pkcs11_labels", &all.keys.pkcs11_labels).await?;
-    set.put_named("pkcs11", all.keys.pkcs11_labels.iter().cloned().zip(held).collect());
+    let loaded = master_keys::token_keys(&all, "keys.pkcs11_labels", &all.keys.pkcs11_labels).await?;
+    set.put_named("pkcs11", all.keys.pkcs11_labels.iter().cloned().zip(loaded).collect());
     super::clouds::put(&all.keys, &set, &metrics).await?;
     let export = Export::open(&all.telemetry)?;
     let inventory = if all.keys.inventory { Some(inventory(&all).await?) } else { None };
@@ -276,10 +276,10 @@ impl RunningKeys {
     pub(crate) async fn run(mut self) -> DrainOutcome {
         let tenants = TenantWatch { file: self.file.as_deref(), tenants: self.settings.tenants() };
         let (running, stop) = (&self.running, &self.stop);
-        let kept = keep(&self.settings, self.sources, self.tls, tenants, running, stop);
+        let reloading = keep(&self.settings, self.sources, self.tls, tenants, running, stop);
         match self.node {
-            Some(node) => drop(tokio::join!(kept, node.run(running, stop))),
-            None => kept.await,
+            Some(node) => drop(tokio::join!(reloading, node.run(running, stop))),
+            None => reloading.await,
         }
         eprintln!("stopping the key service: requests in progress finish");
         let drained = self.running.stop().await;
@@ -583,8 +583,8 @@ impl Sources {
         }
         self.broken[at] = contents.broken_in_all;
         if contents.changed || first {
-            let keys = contents.held.len();
-            self.set.put_named(&format!("folder:{}", path.display()), contents.held);
+            let keys = contents.loaded.len();
+            self.set.put_named(&format!("folder:{}", path.display()), contents.loaded);
             if !first {
                 tracing::info!(folder = %path.display(), keys, "the keys were reloaded and sign from now on");
             }

@@ -147,7 +147,7 @@ fn user_name(uid: u32) -> String {
 }
 
 /// Sends a request to the proxy at `path`, and returns its response.
-pub(super) fn ask(path: &Path, request: &ControlRequest) -> io::Result<ControlResponse> {
+pub(super) fn send(path: &Path, request: &ControlRequest) -> io::Result<ControlResponse> {
     let mut stream = BlockingStream::connect(path)?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;

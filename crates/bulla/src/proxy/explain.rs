@@ -120,14 +120,14 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let decision = policy.decide(&request, store::Clock::system().now_seconds());
     let grantee = Grantee { identity, needs_grant: policy.has_identities(), ended: None };
     let permitted = decision.action.permits() && action != ConnectionAction::Reject;
-    let place = (&described_request.host, described_request.port, described_request.in_tls);
+    let target = (&described_request.host, described_request.port, described_request.in_tls);
     let credentials = match database {
         _ if !permitted || is_tunnel => Vec::new(),
         Some(database) => rules
             .session_credential((&described_request.host, described_request.port), database, &grantee)
             .into_iter()
             .collect(),
-        None => rules.credentials(place, &args.method, described_request.uri.path(), &grantee),
+        None => rules.credentials(target, &args.method, described_request.uri.path(), &grantee),
     };
     let explanation = Explanation {
         decision: if permitted { decision.action.name() } else { Action::Deny.name() },

@@ -81,7 +81,7 @@ struct PolicyTable {
 }
 
 impl SocketArgs {
-    fn ask(&self, global: &GlobalArgs, request: &ControlRequest) -> Outcome<ControlResponse> {
+    fn send(&self, global: &GlobalArgs, request: &ControlRequest) -> Outcome<ControlResponse> {
         let path = match &self.socket {
             Some(path) => path.clone(),
             None => {
@@ -93,7 +93,7 @@ impl SocketArgs {
                 )?
             }
         };
-        control::ask(&path, request).map_err(|error| {
+        control::send(&path, request).map_err(|error| {
             let (what, hint) = match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
                     "no proxy with a policy listens there",
@@ -124,7 +124,7 @@ pub(super) async fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> 
     );
     let document: fn(&HeldRequest) -> Outcome<Value> =
         if args.listing.is_table() { for_people } else { |request| document_of(request) };
-    let fetch = async || match args.socket.ask(global, &ControlRequest::Held)? {
+    let fetch = async || match args.socket.send(global, &ControlRequest::Held)? {
         ControlResponse::Held(rows) => rows.iter().map(document).collect(),
         other => Err(refused(other)),
     };
@@ -136,7 +136,7 @@ pub(super) async fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> 
 pub(super) fn approve(args: &ApproveArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let for_s = args.remember.filter(|_| !args.once).map(|time| time.as_secs());
     let request = ControlRequest::Approve { id: args.id.clone(), for_s };
-    let (request, sent) = match args.socket.ask(global, &request)? {
+    let (request, sent) = match args.socket.send(global, &request)? {
         ControlResponse::Approved { request, sent } => (request, sent),
         other => return Err(refused(other)),
     };
@@ -157,7 +157,7 @@ pub(super) fn reject(args: &RejectArgs, global: &GlobalArgs) -> Outcome<Exit> {
             .hint("give a shorter reason"));
     }
     let request = ControlRequest::Reject { id: args.id.clone(), reason: args.reason.clone() };
-    match args.socket.ask(global, &request)? {
+    match args.socket.send(global, &request)? {
         ControlResponse::Rejected { request } => eprintln!("rejected: {}", described(&request)),
         other => return Err(refused(other)),
     }
@@ -206,7 +206,7 @@ pub(super) fn rule_file(
     before: Option<&str>,
     identity: Option<&str>,
 ) -> Outcome<String> {
-    let place = match before {
+    let position = match before {
         Some(before) => {
             format!("# Put this rule before the rule {before:?}: the first rule that matches decides.\n")
         }
@@ -218,7 +218,7 @@ pub(super) fn rule_file(
     };
     let file = RuleFile { proxy: ProxyTable { policy: PolicyTable { rules: [rule] } } };
     let rule = toml::to_string(&file).map_err(|error| Problem::new(Exit::Machine, error))?;
-    Ok(format!("{place}{who}{}", rule.trim_end()))
+    Ok(format!("{position}{who}{}", rule.trim_end()))
 }
 
 #[cfg(test)]

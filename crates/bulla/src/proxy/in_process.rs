@@ -94,7 +94,7 @@ impl ProxyRequests for ProxyHandles {
         async move {
             let planned = match id.parse() {
                 Ok(id) => self.replays.plan(id).await,
-                Err(_) => Err(ReplayError::NotKept(id.to_owned())),
+                Err(_) => Err(ReplayError::NotFound(id.to_owned())),
             };
             planned.map_or_else(refused, plan_view)
         }
@@ -105,7 +105,7 @@ impl ProxyRequests for ProxyHandles {
         async move {
             let sent = match id.parse() {
                 Ok(id) => self.replays.replay(id, by).await,
-                Err(_) => Err(ReplayError::NotKept(id.to_owned())),
+                Err(_) => Err(ReplayError::NotFound(id.to_owned())),
             };
             sent.map(|request| recent_view(&request)).map_err(|error| NotReplayed(error.to_string()))
         }

@@ -25,7 +25,7 @@ const FILE: &str = "proxy-leaves.db";
 /// The reason why the leaf store is not open.
 enum OpenError {
     /// The server is unreachable or rejects the login. A later attempt may succeed.
-    Away(String),
+    Unavailable(String),
     /// A permanent problem: waiting does not help.
     Problem(Problem),
     /// A permanent problem of the master key. Each attempt may use up a PIN try of a token, a second of CPU time, or a paid
@@ -68,7 +68,7 @@ impl OpenError {
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {
-            true => Self::Away(chain(error)),
+            true => Self::Unavailable(chain(error)),
             false => Self::Problem(database::problem(error)),
         }
     }
@@ -87,7 +87,7 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
         Err(OpenError::Problem(problem) | OpenError::Key(problem)) => {
             Err(with_backend_hint(problem, own.backend))
         }
-        Err(OpenError::Away(why)) => {
+        Err(OpenError::Unavailable(why)) => {
             eprintln!("warning: the store of leaf certificates is unreachable: {why}");
             eprintln!(
                 "hint: start the database, or correct proxy.store.url; the proxy reconnects automatically, and until then \
@@ -110,7 +110,7 @@ fn open_when_available(settings: &Settings, url: StoreUrl) -> SecondLevel {
             }
             let (problem, is_final) = match opened(&settings, &url).await {
                 Ok((store, keystore)) => return Ok(Opened::new(store, keystore.ring())),
-                Err(OpenError::Away(why)) => return Err(why),
+                Err(OpenError::Unavailable(why)) => return Err(why),
                 Err(OpenError::Problem(problem)) => (problem, false),
                 Err(OpenError::Key(problem)) => (problem, !settings.pkcs11.module.as_os_str().is_empty()),
             };
@@ -128,11 +128,11 @@ async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore)
     let how = StoreSettings { connections, ..StoreSettings::default() };
     // Lost leaves are minted again.
     let how = StoreOptions { lossy: true, ..how.options().map_err(OpenError::Problem)? };
-    let away = |error: StoreError| OpenError::of(&error, url);
-    let store = Store::open_with(url, &how).await.map_err(away)?;
-    check_connection_limit(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
+    let open_error = |error: StoreError| OpenError::of(&error, url);
+    let store = Store::open_with(url, &how).await.map_err(open_error)?;
+    check_connection_limit(store.connections().await.map_err(open_error)?).map_err(OpenError::Problem)?;
     // Create a master key only if nothing can have been sealed under another one.
-    let create = store::Keys::of(&store).master().await.map_err(away)?.is_empty();
+    let create = store::Keys::of(&store).master().await.map_err(open_error)?.is_empty();
     let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;
     Ok((store, keystore))
 }

@@ -46,9 +46,10 @@ impl StoreSecrets {
         if let Some(store) = self.0.get() {
             return Ok(Some(Arc::<StoreClient>::clone(store)));
         }
-        let place = Client::open_credentials(&ServerArgs::default(), None, &configuration.settings.client)?;
+        let credential_store =
+            Client::open_credentials(&ServerArgs::default(), None, &configuration.settings.client)?;
         let limits = Limits { deadline: CREDENTIAL_WITHIN, ..Limits::default() };
-        let client = place.caching_client()?.limits(limits).build().map_err(|error| {
+        let client = credential_store.caching_client()?.limits(limits).build().map_err(|error| {
             Problem::usage(chain(&error))
                 .hint("see client.credential_url, client.token_file and client.ca_file")
         })?;
@@ -73,7 +74,7 @@ impl Secrets for StoreClient {
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a> {
         Box::pin(async move {
             let credential = self.0.get(path).await.map_err(|error| match error {
-                Error::Unavailable(why) => SecretUnavailable::Away(why),
+                Error::Unavailable(why) => SecretUnavailable::StoreUnavailable(why),
                 other => SecretUnavailable::Unusable(other.to_string()),
             })?;
             let text = |field: &Vec<String>| {
@@ -120,7 +121,7 @@ impl LeaseIssuer for StoreSecrets {
 
 fn lease_error(error: Error) -> LeaseError {
     match error {
-        Error::Unavailable(why) => LeaseError::Away(why),
+        Error::Unavailable(why) => LeaseError::StoreUnavailable(why),
         denied @ (Error::Denied(_) | Error::Refused { status: 401 | 403, .. }) => {
             LeaseError::Denied(denied.to_string())
         }

@@ -166,12 +166,12 @@ impl<'a> Log<'a> {
     }
 
     fn take(&mut self, read: &[u8]) {
-        let whole = read.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
+        let whole = read.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         self.begun.extend_from_slice(&read[..whole]);
         if whole > 0 {
             self.is_begun = true;
             let lines = std::mem::take(&mut self.begun);
-            lines.split(|octet| *octet == b'\n').for_each(|line| self.event(line));
+            lines.split(|byte| *byte == b'\n').for_each(|line| self.event(line));
         }
         self.begun.extend_from_slice(&read[whole..]);
     }

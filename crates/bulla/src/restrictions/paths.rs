@@ -19,8 +19,8 @@ const LINKS: [&str; 3] = ["/etc/resolv.conf", "/etc/localtime", "/etc/hosts"];
 /// file is a new file, which only a rule about its folder covers.
 pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     let mut texts: Vec<String> = std::env::args().skip(1).collect();
-    let is_place = |name: &str| VARIABLES.iter().any(|end| name.ends_with(end));
-    texts.extend(std::env::vars().filter(|(name, _)| is_place(name)).map(|(_, value)| value));
+    let is_path_variable = |name: &str| VARIABLES.iter().any(|end| name.ends_with(end));
+    texts.extend(std::env::vars().filter(|(name, _)| is_path_variable(name)).map(|(_, value)| value));
     texts.extend(LINKS.map(str::to_owned));
     let table = toml::Table::try_from(settings).unwrap_or_default();
     visit(&table.into(), "", &mut |_, text| texts.push(text.to_owned()));
@@ -32,10 +32,10 @@ pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
 
 /// Returns the paths in one text: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
 fn paths_in(text: &str) -> Vec<PathBuf> {
-    let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
-    let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
-    let place = |path: &Path| if path.is_dir() { no_root(path) } else { folder_of_file(path) };
-    let mut found: Vec<PathBuf> = paths.filter_map(place).collect();
+    let parts = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
+    let paths = parts.filter(|part| !part.is_empty() && !part.starts_with('-')).map(Path::new);
+    let allowed_folder = |path: &Path| if path.is_dir() { no_root(path) } else { folder_of_file(path) };
+    let mut found: Vec<PathBuf> = paths.filter_map(allowed_folder).collect();
     // The whole text is also one of the pieces.
     found.dedup();
     found

@@ -99,8 +99,8 @@ mod tests {
         assert!(!abandoned.exists() && target.exists());
         let second = RunFolder::make(parent.path()).unwrap();
         assert!(first.path().exists() && second.path().exists());
-        let kept = first.path().to_owned();
+        let removed = first.path().to_owned();
         drop(first);
-        assert!(!kept.exists() && second.path().exists());
+        assert!(!removed.exists() && second.path().exists());
     }
 }

@@ -62,12 +62,12 @@ impl ClientCrls {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            let looked = match self.read().await {
+            let result = match self.read().await {
                 Ok(ders) if ders == counting => continue,
                 Ok(ders) => self.count(&ders).map(|()| counting = ders),
                 Err(problem) => Err(problem),
             };
-            if let Err(problem) = looked {
+            if let Err(problem) = result {
                 tracing::error!(problem = problem.message, "the CRLs of client CAs are unchanged");
             }
         }

@@ -369,13 +369,13 @@ impl Figures {
             "CRLs and OCSP responses fetched, by outcome",
             fetches.collect(),
         )?;
-        let kept = [(FetchKind::Crl, counts.crl_cache_hits), (FetchKind::Ocsp, counts.ocsp_cache_hits)];
-        let kept = kept.into_iter().map(|(what, count)| (KindLabel { kind: what.name() }, count));
+        let cache_hits = [(FetchKind::Crl, counts.crl_cache_hits), (FetchKind::Ocsp, counts.ocsp_cache_hits)];
+        let cache_hits = cache_hits.into_iter().map(|(what, count)| (KindLabel { kind: what.name() }, count));
         counters(
             encoder,
             "bulla_revocation_hits",
             "CRLs and OCSP responses from the cache, cached failures included",
-            kept.collect(),
+            cache_hits.collect(),
         )?;
         encode_crl_ages(encoder, &counts.list_ages, counts.list_ages_sum_s)
     }

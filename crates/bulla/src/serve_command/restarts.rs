@@ -111,11 +111,11 @@ mod tests {
     async fn stop_interrupts_the_restart_backoff() {
         let stop = CancellationToken::new();
         let metrics = Metrics::default();
-        let kept = RoleSupervisor { pauses: (PAUSE_MAX, PAUSE_MAX), ..restarts(&metrics, PAUSE_MAX) };
+        let supervisor = RoleSupervisor { pauses: (PAUSE_MAX, PAUSE_MAX), ..restarts(&metrics, PAUSE_MAX) };
         let work = || {
             stop.cancel();
             async { Err(Problem::new(Exit::Machine, "its folder is gone")) }.boxed()
         };
-        kept.keep(stop.clone(), work).await;
+        supervisor.keep(stop.clone(), work).await;
     }
 }

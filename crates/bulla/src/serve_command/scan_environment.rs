@@ -71,8 +71,8 @@ pub(crate) struct SharedRevocationChecker(Arc<OnceLock<Option<RevocationChecker>
 impl SharedRevocationChecker {
     /// Returns the number of requests to sources of revocation status; zero before the checker exists.
     pub(crate) fn counts(&self) -> RevocationCounts {
-        let asked = self.0.get().and_then(Option::as_ref);
-        asked.map(RevocationChecker::counts).unwrap_or_default()
+        let scan_parameters = self.0.get().and_then(Option::as_ref);
+        scan_parameters.map(RevocationChecker::counts).unwrap_or_default()
     }
 }
 
@@ -202,7 +202,7 @@ impl ScanEnvironment for ServerScanEnvironment {
         .boxed()
     }
 
-    fn asked(&self, watch: &WatchSpec) -> String {
+    fn scan_parameters(&self, watch: &WatchSpec) -> String {
         self.spec(watch).to_json()
     }
 
@@ -235,7 +235,7 @@ mod tests {
             starttls: Some("smtp".to_owned()),
             all_addresses: true,
         };
-        let stored: serde_json::Value = serde_json::from_str(&kit.asked(&watch)).unwrap();
+        let stored: serde_json::Value = serde_json::from_str(&kit.scan_parameters(&watch)).unwrap();
         assert_eq!(stored, serde_json::from_str::<serde_json::Value>(STORED).unwrap(), "{stored:#}");
     }
 }

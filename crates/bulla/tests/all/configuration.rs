@@ -9,8 +9,11 @@ fn unknown_config_key_is_rejected_with_its_line() {
     std::fs::write(&file, "[scan]\nper_address = 3\ntimeout = 5\n").unwrap();
     let output = run(bulla().args(["config", "check", "--config"]).arg(&file));
     assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
-    let said = stderr(&output);
-    assert!(said.contains("line 3") && said.contains("timeout_ms") && said.contains("hint:"), "{said}");
+    let message = stderr(&output);
+    assert!(
+        message.contains("line 3") && message.contains("timeout_ms") && message.contains("hint:"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -61,8 +64,8 @@ fn config_check_rejects_invalid_credential_store_settings() {
     ] {
         let output = run(bulla().args(["config", "check"]).env(variable, text));
         assert_eq!(output.status.code(), Some(2), "{variable}: {}", describe(&output));
-        let said = stderr(&output);
-        assert!(said.contains(wanted) && said.contains("hint:"), "{said}");
+        let message = stderr(&output);
+        assert!(message.contains(wanted) && message.contains("hint:"), "{message}");
     }
 }
 

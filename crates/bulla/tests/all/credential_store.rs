@@ -90,20 +90,20 @@ fn answer(
     received_log: &Mutex<Vec<Request>>,
     answers: &dyn Fn(&Request) -> (u16, Value),
 ) -> std::io::Result<()> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     let head = loop {
-        if let Some(end) = octets.windows(4).position(|part| part == b"\r\n\r\n") {
-            break String::from_utf8_lossy(&octets.drain(..end + 4).collect::<Vec<_>>()).to_lowercase();
+        if let Some(end) = bytes.windows(4).position(|part| part == b"\r\n\r\n") {
+            break String::from_utf8_lossy(&bytes.drain(..end + 4).collect::<Vec<_>>()).to_lowercase();
         }
         let mut some = [0; 4_096];
         let length = stream.read(&mut some)?;
         if length == 0 {
             return Ok(());
         }
-        octets.extend_from_slice(&some[..length]);
+        bytes.extend_from_slice(&some[..length]);
     };
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-    let mut body = octets;
+    let mut body = bytes;
     let rest = length.unwrap_or(0_usize).saturating_sub(body.len());
     (&mut stream).take(rest as u64).read_to_end(&mut body)?;
     let line: Vec<&str> = head.lines().next().unwrap_or_default().split(' ').take(2).collect();
@@ -189,12 +189,12 @@ fn import_keeps_expiry_and_skips_expired_values() {
         at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     };
     let (soon, over) = (in_seconds(1_000), in_seconds(-10));
-    let there = Arc::new(AtomicBool::new(true));
-    let is_there = Arc::clone(&there);
+    let present = Arc::new(AtomicBool::new(true));
+    let is_present = Arc::clone(&present);
     let store = FakeStore::start(move |received| match received.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/always", "/over", "/soon"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
-        "POST /api/v1/lookup" if is_there.load(SeqCst) => {
+        "POST /api/v1/lookup" if is_present.load(SeqCst) => {
             let (mut one, mut other) = (value("/over", "b"), value("/soon", "c"));
             (one["expires_at"], other["expires_at"]) = (over.as_str().into(), soon.as_str().into());
             (200, json!({ "results": [value("/always", "a"), one, other] }))
@@ -207,7 +207,7 @@ fn import_keeps_expiry_and_skips_expired_values() {
     });
     let output = store.run(&["export", "--to", "out", "--recipient", RECIPIENT]);
     assert!(output.status.success(), "{}", describe(&output));
-    there.store(false, SeqCst);
+    present.store(false, SeqCst);
     std::fs::write(store.path("key"), KEY).unwrap();
     let output = store.run(&["import", "out", "--identity-file", "key", "--output", "json"]);
     let received_log = document(&output);
@@ -234,22 +234,25 @@ fn transitional_flag_lost_in_one_import_is_set_by_the_next() {
     };
     let mark_path = format!("PUT /api/v1/certificates/{CERTIFICATE}/update_transitional_version");
     let mark_line = mark_path.clone();
-    let (away, there, marked) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(true));
-    let state = Arc::new((away, there, marked));
+    let (unavailable, present, marked) =
+        (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(true));
+    let state = Arc::new((unavailable, present, marked));
     let seen = Arc::clone(&state);
     let store = FakeStore::start(move |received| {
-        let (away, there, marked) = &*seen;
+        let (unavailable, present, marked) = &*seen;
         let found = || json!({ "certificates": [{ "id": CERTIFICATE, "name": "/ca", "versions": [] }] });
         match received.line.as_str() {
             line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/ca"])),
-            line if line.starts_with("GET /api/v1/certificates") && away.load(SeqCst) => (503, json!({})),
+            line if line.starts_with("GET /api/v1/certificates") && unavailable.load(SeqCst) => {
+                (503, json!({}))
+            }
             line if line.starts_with("GET /api/v1/certificates") => (200, found()),
-            "POST /api/v1/lookup" if there.load(SeqCst) => {
+            "POST /api/v1/lookup" if present.load(SeqCst) => {
                 (200, json!({ "results": [certificate(marked.load(SeqCst))] }))
             }
             "POST /api/v1/lookup" => (200, json!({ "results": [null] })),
             "PUT /api/v1/data" => {
-                there.store(true, SeqCst);
+                present.store(true, SeqCst);
                 (200, certificate(false))
             }
             line if line == mark_line => {
@@ -262,15 +265,15 @@ fn transitional_flag_lost_in_one_import_is_set_by_the_next() {
     let output = store.run(&["export", "--to", "out", "--recipient", RECIPIENT]);
     assert!(output.status.success(), "{}", describe(&output));
     std::fs::write(store.path("key"), KEY).unwrap();
-    let (away, there, marked) = &*state;
-    for (flag, on) in [(away, true), (there, false), (marked, false)] {
+    let (unavailable, present, marked) = &*state;
+    for (flag, on) in [(unavailable, true), (present, false), (marked, false)] {
         flag.store(on, SeqCst);
     }
     let import = || store.run(&["import", "out", "--identity-file", "key", "--output", "json"]);
     let first = import();
     assert_eq!(first.status.code(), Some(3), "{}", describe(&first));
-    assert!(there.load(SeqCst) && !marked.load(SeqCst), "written, and not marked");
-    away.store(false, SeqCst);
+    assert!(present.load(SeqCst) && !marked.load(SeqCst), "written, and not marked");
+    unavailable.store(false, SeqCst);
     let second = document(&import());
     assert!(marked.load(SeqCst), "{second}");
     assert_eq!((&second["updated"], &second["versions"]), (&json!(1), &json!(0)), "{second}");

@@ -41,8 +41,8 @@ fn unreadable_inventory_is_reported_before_the_scan() {
     std::fs::write(world.path("inventory.db"), "this is no database, whatever its name says").unwrap();
     let output = run(&mut world.scan(&["@targets.txt", "--db", "inventory.db"]));
     assert_eq!(output.status.code(), Some(4), "{}", describe(&output));
-    let said = stderr(&output);
-    assert!(said.contains("inventory.db") && said.contains("hint: "), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("inventory.db") && printed.contains("hint: "), "{printed}");
     assert!(stdout(&output).is_empty());
 }
 
@@ -76,8 +76,8 @@ fn full_disk_loses_no_result_and_the_scan_is_resumed() {
     let mut scan = world.scan(&["@targets.txt", "--output", "json", "--quiet"]);
     let output = run(&mut with_files_up_to(empty_kib + ROOM_KIB, scan.env("BULLA_STORE_PATIENCE_S", "1")));
     assert_eq!(output.status.code(), Some(4), "{}", describe(&output));
-    let said = stderr(&output);
-    assert!(said.contains("disk") && said.contains("--resume"), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("disk") && printed.contains("--resume"), "{printed}");
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["observations"].as_array().unwrap().len(), all, "all is printed");
     assert!(document["summary"]["store_error"].as_str().unwrap().contains("disk"), "{}", document["summary"]);
@@ -119,12 +119,12 @@ fn ctrl_c_prints_a_summary_and_ends_the_scan_early() {
     let mut first = String::new();
     out.read_line(&mut first).unwrap();
     assert!(first.contains("\"type\":\"endpoint\""), "{first}");
-    let asked = Instant::now();
+    let interrupted = Instant::now();
     signal(&child, Signal::INT);
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     let status = child.wait().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(interrupted.elapsed() < Duration::from_secs(20), "{:?}", interrupted.elapsed());
     assert_eq!(status.code(), Some(130));
     let summary: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
     assert_eq!(summary["type"], "summary");
@@ -143,7 +143,7 @@ fn closed_output_pipe_stops_the_scan() {
     signal(&child, Signal::INT);
     let status = child.wait().unwrap();
     assert!(matches!(status.code(), Some(141 | 130)), "{status}");
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!said.contains("panicked"), "{said}");
+    let mut printed = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(!printed.contains("panicked"), "{printed}");
 }

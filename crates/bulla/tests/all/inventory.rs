@@ -143,8 +143,8 @@ fn pruned_scans_are_refused_by_diff_and_summarised_by_history() {
         "{}",
         describe(&pruned)
     );
-    let again = prune(&world, &["--older-than", "0s"]);
-    assert!(stdout(&again).starts_with("nothing to prune"), "{}", describe(&again));
+    let repeated = prune(&world, &["--older-than", "0s"]);
+    assert!(stdout(&repeated).starts_with("nothing to prune"), "{}", describe(&repeated));
 
     let history = world.inventory(&["history", &target]);
     let rows = history["rows"].as_array().unwrap();
@@ -196,8 +196,8 @@ fn a_scan_prunes_what_is_older_than_the_setting() {
     };
     assert_eq!(pruned(&world), [false; 4], "the default is 90 days");
     age(20);
-    let kept = run(world.scan(&["@targets.txt", "--quiet"]).env("BULLA_INVENTORY_OBSERVATIONS_DAYS", "0"));
-    assert!(kept.status.success(), "{}", describe(&kept));
+    let scanned = run(world.scan(&["@targets.txt", "--quiet"]).env("BULLA_INVENTORY_OBSERVATIONS_DAYS", "0"));
+    assert!(scanned.status.success(), "{}", describe(&scanned));
     assert_eq!(pruned(&world), [false; 5], "0 keeps them for ever");
     world.scan_all(&["--quiet"]);
     assert_eq!(pruned(&world), [false; 3], "no observation of the three old scans was left");

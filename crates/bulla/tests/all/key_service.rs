@@ -49,10 +49,10 @@ impl Fixture {
     }
 
     fn at(folder: TempDir) -> Self {
-        let place =
+        let fixture =
             Self { folder, service: None, softhsm: None, environment: Vec::new(), log: Arc::default() };
-        std::fs::create_dir(place.path("keys")).unwrap();
-        place
+        std::fs::create_dir(fixture.path("keys")).unwrap();
+        fixture
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -122,9 +122,9 @@ impl Fixture {
         let mut child = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         self.service = Some(child);
-        let mut said = String::new();
-        while !said.contains("bulla signs with") {
-            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        let mut printed = String::new();
+        while !printed.contains("bulla signs with") {
+            assert!(errors.read_line(&mut printed).unwrap() > 0, "it ended: {printed}");
         }
         // Reads later output, so that the service never blocks on it.
         let log = Arc::clone(&self.log);
@@ -133,7 +133,7 @@ impl Fixture {
                 *log.lock().unwrap() += &(line + "\n");
             }
         });
-        said
+        printed
     }
 
     /// Returns the output after startup.
@@ -177,8 +177,8 @@ pub(crate) fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: 
     (reply[11], reply[15..15 + length].to_vec())
 }
 
-pub(crate) fn figures(said: &str) -> String {
-    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
+pub(crate) fn figures(printed: &str) -> String {
+    let address = printed.split("http://").nth(1).unwrap().split('/').next().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -192,28 +192,28 @@ pub(crate) use testbed::until_blocking as until;
 
 #[test]
 fn key_folder_is_sufficient_and_is_reloaded_while_running() {
-    let mut place = Fixture::new();
-    let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
-    std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
-    let said = place.serve(&["--dir", "keys"]);
-    assert!(said.contains("bulla signs with 1 key at unix:"), "{said}");
-    assert!(said.contains("warning: no key in keys/broken.key"), "{said}");
-    let mut stream = place.socket();
+    let mut fixture = Fixture::new();
+    let p256 = fixture.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    std::fs::write(fixture.path("keys/broken.key"), "half a key").unwrap();
+    let printed = fixture.serve(&["--dir", "keys"]);
+    assert!(printed.contains("bulla signs with 1 key at unix:"), "{printed}");
+    assert!(printed.contains("warning: no key in keys/broken.key"), "{printed}");
+    let mut stream = fixture.socket();
     let digest = [7; 32];
     let (opcode, signature) = sign(&mut stream, 0x15, &p256, &digest);
     assert_eq!(opcode, 0xf0);
-    std::fs::write(place.path("digest"), digest).unwrap();
-    std::fs::write(place.path("signature"), &signature).unwrap();
-    place.openssl("pkeyutl -verify -pubin -inkey keys/p256.pub -in digest -sigfile signature");
+    std::fs::write(fixture.path("digest"), digest).unwrap();
+    std::fs::write(fixture.path("signature"), &signature).unwrap();
+    fixture.openssl("pkeyutl -verify -pubin -inkey keys/p256.pub -in digest -sigfile signature");
     assert_eq!(sign(&mut stream, 0x05, &p256, &digest), (0xff, vec![1]), "another algorithm's");
 
     // Keys are added and removed.
-    let ed25519 = place.key("ed25519", "-algorithm ED25519");
+    let ed25519 = fixture.key("ed25519", "-algorithm ED25519");
     until("the new key", || sign(&mut stream, 0x18, &ed25519, b"m").0 == 0xf0);
-    std::fs::remove_file(place.path("keys/p256.key")).unwrap();
+    std::fs::remove_file(fixture.path("keys/p256.key")).unwrap();
     until("the end of the old key", || sign(&mut stream, 0x15, &p256, &digest) == (0xff, vec![2]));
 
-    let figures = figures(&said);
+    let figures = figures(&printed);
     for line in [
         "bulla_keyless_keys 1",
         "bulla_keyless_broken_key_files 1",
@@ -230,30 +230,30 @@ fn key_folder_is_sufficient_and_is_reloaded_while_running() {
     ] {
         assert!(figures.contains(line), "{line} is missing in\n{figures}");
     }
-    assert_eq!(place.stop(), Some(0));
-    assert!(!place.path("data/keys.sock").exists());
+    assert_eq!(fixture.stop(), Some(0));
+    assert!(!fixture.path("data/keys.sock").exists());
 }
 
 #[test]
 fn service_without_usable_keys_logs_the_reasons() {
-    let mut place = Fixture::new();
-    std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
-    std::fs::create_dir(place.path("empty")).unwrap();
-    let said = place.serve(&["--dir", "keys", "--dir", "empty"]);
-    assert!(said.contains("bulla signs with 0 keys at unix:"), "{said}");
+    let mut fixture = Fixture::new();
+    std::fs::write(fixture.path("keys/broken.key"), "half a key").unwrap();
+    std::fs::create_dir(fixture.path("empty")).unwrap();
+    let printed = fixture.serve(&["--dir", "keys", "--dir", "empty"]);
+    assert!(printed.contains("bulla signs with 0 keys at unix:"), "{printed}");
     for line in [
         "the service cannot sign, because it has no usable key:",
         "keys: none of 1 *.key files contains a usable key; the errors are above",
         "empty: the folder has no *.key files",
     ] {
-        until(line, || place.log().contains(line));
+        until(line, || fixture.log().contains(line));
     }
 }
 
 #[test]
 fn invalid_arguments_are_rejected_with_a_hint() {
-    let place = Fixture::new();
-    place.certificate("server", "serverAuth");
+    let fixture = Fixture::new();
+    fixture.certificate("server", "serverAuth");
     for (arguments, exit, hint) in [
         (&[][..], 2, "--dir"),
         (&["--dir", "none"], 5, "--dir"),
@@ -267,7 +267,7 @@ fn invalid_arguments_are_rejected_with_a_hint() {
         (&["--dir", "keys", "--socket", "none"], 5, "--socket"),
         (&["--dir", "keys", "--socket", "server.pem"], 5, "--socket"),
     ] {
-        let output = run(&mut place.command(arguments));
+        let output = run(&mut fixture.command(arguments));
         assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {}", describe(&output));
         assert!(stderr(&output).contains(hint), "{arguments:?}: {}", describe(&output));
     }
@@ -296,13 +296,13 @@ fn native(
 #[test]
 fn tenant_keys_and_limits_apply_to_the_native_protocol() {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-    let mut place = Fixture::new();
-    let web = place.key("web-1", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
-    let mail = place.key("mail", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    let mut fixture = Fixture::new();
+    let web = fixture.key("web-1", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    let mail = fixture.key("mail", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
-        place.certificate(name, purpose);
+        fixture.certificate(name, purpose);
     }
-    let folder = place.folder.path().to_owned();
+    let folder = fixture.folder.path().to_owned();
     let configure = |tenant: &str| {
         let text = format!(
             "[keys]\ndirectories = [\"keys\"]\nlisten = \"127.0.0.1:0\"\nnative_listen = \"127.0.0.1:0\"\n\
@@ -315,34 +315,34 @@ fn tenant_keys_and_limits_apply_to_the_native_protocol() {
         std::fs::rename(folder.join("bulla.toml.new"), folder.join("bulla.toml")).unwrap();
     };
     configure("keys = [\"web-*\"]\nrate_per_s = 1\nburst = 5");
-    let said = place.serve(&["--config", "bulla.toml"]);
-    let address = said.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    assert!(said.contains("grpc+unix:native.sock"), "{said}");
+    let printed = fixture.serve(&["--config", "bulla.toml"]);
+    let address = printed.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    assert!(printed.contains("grpc+unix:native.sock"), "{printed}");
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(place.path("ca.pem")).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_file(fixture.path("ca.pem")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_client_auth_cert(
-            vec![CertificateDer::from_pem_file(place.path("client.pem")).unwrap()],
-            PrivateKeyDer::from_pem_file(place.path("client.key")).unwrap(),
+            vec![CertificateDer::from_pem_file(fixture.path("client.pem")).unwrap()],
+            PrivateKeyDer::from_pem_file(fixture.path("client.key")).unwrap(),
         )
         .unwrap();
     let (client, local) = runtime.block_on(async {
         let client = keyless::native::Client::tls(&address, "localhost", &tls).unwrap();
-        (client, keyless::native::Client::socket(place.path("native.sock")))
+        (client, keyless::native::Client::socket(fixture.path("native.sock")))
     });
     let made = native(&runtime, &client, web, 100);
     let done = made.iter().filter(|made| made.is_ok()).count();
     assert!((5..50).contains(&done), "{done}");
     assert!(made.contains(&Err("overloaded: the tenant's rate limit is reached".to_owned())));
-    std::fs::write(place.path("digest"), [7; 32]).unwrap();
-    std::fs::write(place.path("signature"), made.into_iter().find_map(Result::ok).unwrap()).unwrap();
-    place.openssl("pkeyutl -verify -pubin -inkey keys/web-1.pub -in digest -sigfile signature");
+    std::fs::write(fixture.path("digest"), [7; 32]).unwrap();
+    std::fs::write(fixture.path("signature"), made.into_iter().find_map(Result::ok).unwrap()).unwrap();
+    fixture.openssl("pkeyutl -verify -pubin -inkey keys/web-1.pub -in digest -sigfile signature");
     assert!(
         native(&runtime, &local, mail, 100).iter().all(Result::is_ok),
         "the tenant of the socket has no limit"
@@ -355,28 +355,28 @@ fn tenant_keys_and_limits_apply_to_the_native_protocol() {
     assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
     // Invalid settings prevent a start, and change nothing in a running service.
     configure("share = 0");
-    let checked = run(place.command(&[]).args(["--config", "bulla.toml"]));
+    let checked = run(fixture.command(&[]).args(["--config", "bulla.toml"]));
     assert_eq!(checked.status.code(), Some(2), "{}", describe(&checked));
     assert!(stderr(&checked).contains("share must be 1 to 100"), "{}", describe(&checked));
 
     // A file that is incomplete or missing changes nothing either. Without tenants every client could use every key.
-    for is_gone in [false, true] {
+    for is_missing in [false, true] {
         let file = folder.join("bulla.toml");
-        if is_gone {
+        if is_missing {
             std::fs::remove_file(file).unwrap()
         } else {
             std::fs::write(file, "").unwrap()
         }
-        let looks = || place.log().matches("the tenants are unchanged").count();
-        let before = looks();
-        until("a look at it", || looks() > before);
+        let unchanged_reloads = || fixture.log().matches("the tenants are unchanged").count();
+        let before = unchanged_reloads();
+        until("a look at it", || unchanged_reloads() > before);
         assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
         configure("keys = [\"web-*\"]");
     }
     configure("share = 2");
     until("every key", || native(&runtime, &client, mail, 1)[0].is_ok());
 
-    let figures = figures(&said);
+    let figures = figures(&printed);
     for line in [
         "bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"rate\"}",
         "bulla_keyless_tenant_requests_total{tenant=\"socket\"} 100",
@@ -384,15 +384,15 @@ fn tenant_keys_and_limits_apply_to_the_native_protocol() {
     ] {
         assert!(figures.contains(line), "{line} is missing in\n{figures}");
     }
-    assert_eq!(place.stop(), Some(0));
-    assert!(!place.path("native.sock").exists());
+    assert_eq!(fixture.stop(), Some(0));
+    assert!(!fixture.path("native.sock").exists());
 }
 
 /// The client in `clients/go` verifies every signature with Go's own cryptography. See `.ci/interop keyless`.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
 fn every_signature_is_verified_by_the_go_client() {
-    let mut place = Fixture::new();
+    let mut fixture = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
         ("rsa3072", "-algorithm RSA -pkeyopt rsa_keygen_bits:3072"),
@@ -402,48 +402,48 @@ fn every_signature_is_verified_by_the_go_client() {
         ("p521", "-algorithm EC -pkeyopt ec_paramgen_curve:P-521"),
         ("ed25519", "-algorithm ED25519"),
     ] {
-        place.key(name, of);
+        fixture.key(name, of);
     }
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth"), ("deputy", "serverAuth")] {
-        place.certificate(name, purpose);
+        fixture.certificate(name, purpose);
     }
-    let said = place.serve(&[&["--dir", "keys"], &TLS[..]].concat());
-    let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
+    let printed = fixture.serve(&[&["--dir", "keys"], &TLS[..]].concat());
+    let address = printed.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
     let go = Command::new("keyless-check")
-        .current_dir(place.folder.path())
+        .current_dir(fixture.folder.path())
         .args(["-address", address, "-ca", "ca.pem", "-cert", "client.pem", "-key", "client.key"])
         .args(["-keys", "keys", "-refused", "deputy", "-socket"])
-        .arg(place.path("data/keys.sock"))
+        .arg(fixture.path("data/keys.sock"))
         .output()
         .unwrap_or_else(|error| panic!("keyless-check is built by .ci/interop keyless ({error})"));
     assert!(go.status.success(), "{}", describe(&go));
-    let told = String::from_utf8_lossy(&go.stdout).into_owned();
-    let checks: u32 = told.split(' ').next().unwrap().parse().unwrap();
-    assert!(checks > 500, "{told}");
-    assert_eq!(place.stop(), Some(0));
+    let report = String::from_utf8_lossy(&go.stdout).into_owned();
+    let checks: u32 = report.split(' ').next().unwrap().parse().unwrap();
+    assert!(checks > 500, "{report}");
+    assert_eq!(fixture.stop(), Some(0));
 }
 
 /// A client generated by the gRPC tools. See `.ci/interop native`.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
 fn native_protocol_works_with_grpc_for_python() {
-    let mut place = Fixture::new();
+    let mut fixture = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
         ("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256"),
         ("p384", "-algorithm EC -pkeyopt ec_paramgen_curve:P-384"),
         ("ed25519", "-algorithm ED25519"),
     ] {
-        place.key(name, of);
+        fixture.key(name, of);
     }
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
-        place.certificate(name, purpose);
+        fixture.certificate(name, purpose);
     }
-    let said = place.serve(&[&["--dir", "keys", "--native-listen", "127.0.0.1:0"], &TLS[..]].concat());
-    let address = said.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().trim();
+    let printed = fixture.serve(&[&["--dir", "keys", "--native-listen", "127.0.0.1:0"], &TLS[..]].concat());
+    let address = printed.split("grpc://").nth(1).unwrap().split(' ').next().unwrap().trim();
     let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let python = Command::new("python-grpc")
-        .current_dir(place.folder.path())
+        .current_dir(fixture.folder.path())
         .arg(format!("{home}/clients/python/native_check.py"))
         .arg(format!("{home}/crates/keyless/proto"))
         .args([address, "ca.pem", "client.pem", "client.key", "keys"])
@@ -457,37 +457,37 @@ fn native_protocol_works_with_grpc_for_python() {
         "{}",
         describe(&python)
     );
-    assert_eq!(place.stop(), Some(0));
+    assert_eq!(fixture.stop(), Some(0));
 }
 
 #[test]
 fn pkcs11_keys_sign_and_decrypt() {
-    let mut place = Fixture::new();
-    std::fs::create_dir(place.path("tokens")).unwrap();
-    let tokens = place.path("tokens").display().to_string();
+    let mut fixture = Fixture::new();
+    std::fs::create_dir(fixture.path("tokens")).unwrap();
+    let tokens = fixture.path("tokens").display().to_string();
     std::fs::write(
-        place.path("softhsm2.conf"),
+        fixture.path("softhsm2.conf"),
         format!("directories.tokendir = {tokens}\nobjectstore.backend = file\nlog.level = ERROR\n"),
     )
     .unwrap();
-    let conf = place.path("softhsm2.conf");
+    let conf = fixture.path("softhsm2.conf");
     let softhsm = |arguments: &str| {
         let mut command = Command::new("softhsm2-util");
-        let run = command.current_dir(place.folder.path()).env("SOFTHSM2_CONF", &conf);
+        let run = command.current_dir(fixture.folder.path()).env("SOFTHSM2_CONF", &conf);
         let run = run.args(arguments.split_whitespace()).output();
         let run = run.unwrap_or_else(|error| panic!("apt-get install -y softhsm2 ({error})"));
         assert!(run.status.success(), "softhsm2-util: {}", String::from_utf8_lossy(&run.stderr));
     };
     softhsm("--init-token --free --label bulla --pin 1234 --so-pin 5678");
-    let rsa = place.key("rsa", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048");
-    let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+    let rsa = fixture.key("rsa", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048");
+    let p256 = fixture.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     softhsm("--import keys/rsa.key --token bulla --label rsa --id a1 --pin 1234");
     softhsm("--import keys/p256.key --token bulla --label p256 --id a2 --pin 1234");
-    std::fs::write(place.path("pin"), "1234").unwrap();
+    std::fs::write(fixture.path("pin"), "1234").unwrap();
     let module = ["/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so"];
     let module = module.into_iter().find(|path| std::path::Path::new(path).exists());
     std::fs::write(
-        place.path("bulla.toml"),
+        fixture.path("bulla.toml"),
         format!(
             "[pkcs11]\nmodule = {:?}\ntoken_label = \"bulla\"\npin_file = \"pin\"\n\
              [keys]\npkcs11_labels = [\"rsa\", \"p256\"]\nrsa_decrypt = true\n",
@@ -495,11 +495,11 @@ fn pkcs11_keys_sign_and_decrypt() {
         ),
     )
     .unwrap();
-    place.softhsm = Some(conf);
-    let said = place.serve(&["--config", "bulla.toml"]);
-    assert!(said.contains("bulla signs with 2 keys"), "{said}");
-    let mut stream = place.socket();
-    for (opcode, ski, name, octets, options) in [
+    fixture.softhsm = Some(conf);
+    let printed = fixture.serve(&["--config", "bulla.toml"]);
+    assert!(printed.contains("bulla signs with 2 keys"), "{printed}");
+    let mut stream = fixture.socket();
+    for (opcode, ski, name, length, options) in [
         (0x15, &p256, "p256", 32, ""),
         (0x17, &p256, "p256", 64, ""),
         (0x05, &rsa, "rsa", 32, "-pkeyopt digest:sha256"),
@@ -512,31 +512,31 @@ fn pkcs11_keys_sign_and_decrypt() {
             "-pkeyopt digest:sha384 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_pss_saltlen:digest",
         ),
     ] {
-        let digest = vec![7; octets];
+        let digest = vec![7; length];
         let (reply, signature) = sign(&mut stream, opcode, ski, &digest);
         assert_eq!(reply, 0xf0, "{opcode:#x}: {signature:?}");
-        std::fs::write(place.path("digest"), digest).unwrap();
-        std::fs::write(place.path("signature"), &signature).unwrap();
+        std::fs::write(fixture.path("digest"), digest).unwrap();
+        std::fs::write(fixture.path("signature"), &signature).unwrap();
         let verify = "pkeyutl -verify -pubin -in digest -sigfile signature";
-        place.openssl(&format!("{verify} -inkey keys/{name}.pub {options}"));
+        fixture.openssl(&format!("{verify} -inkey keys/{name}.pub {options}"));
     }
     assert_eq!(sign(&mut stream, 0x05, &p256, &[7; 32]), (0xff, vec![1]), "another algorithm's");
     // Raw RSA decryption without padding keeps leading zeros.
     let clear = [&[0, 2][..], &[7; 254]].concat();
-    std::fs::write(place.path("clear"), &clear).unwrap();
-    place.openssl(
+    std::fs::write(fixture.path("clear"), &clear).unwrap();
+    fixture.openssl(
         "pkeyutl -encrypt -pubin -inkey keys/rsa.pub -in clear -out c -pkeyopt rsa_padding_mode:none",
     );
-    let c = std::fs::read(place.path("c")).unwrap();
+    let c = std::fs::read(fixture.path("c")).unwrap();
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c), (0xf0, clear));
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c[1..]), (0xff, vec![1]), "no whole number");
     assert_eq!(sign(&mut stream, 0x01, &p256, &c), (0xff, vec![1]), "another algorithm's");
     // Invalid requests are not sent to the token.
-    let figures = figures(&said);
+    let figures = figures(&printed);
     for (name, value) in [("request_duration_seconds_count", 6), ("requests_in_flight", 0), ("calls_max", 8)]
     {
         let line = format!("bulla_keyless_destination_{name}{{destination=\"pkcs11:bulla\"}} {value}\n");
         assert!(figures.contains(&line), "{line}: {figures}");
     }
-    assert_eq!(place.stop(), Some(0));
+    assert_eq!(fixture.stop(), Some(0));
 }

@@ -21,7 +21,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// A service with one key, and a client.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     url: String,
     ski: [u8; 20],
     runtime: Runtime,
@@ -30,14 +30,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut place = Fixture::new();
-        let ski = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
-        let said = place.serve(&["--dir", "keys", "--native-socket", "native.sock"]);
-        let url = said.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();
+        let mut fixture = Fixture::new();
+        let ski = fixture.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+        let printed = fixture.serve(&["--dir", "keys", "--native-socket", "native.sock"]);
+        let url = printed.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();
         let runtime = Runtime::new().unwrap();
-        let socket = place.path("native.sock");
+        let socket = fixture.path("native.sock");
         let client = runtime.block_on(async { Client::socket(socket) });
-        Self { place, url, ski, runtime, client }
+        Self { fixture, url, ski, runtime, client }
     }
 
     fn sign(&self, ski: [u8; 20], traceparent: &str) -> Result<Vec<u8>, String> {
@@ -51,7 +51,7 @@ impl World {
     /// Returns `bulla keys …`.
     fn keys(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
-        command.env("HOME", self.place.path("")).arg("keys").args(arguments);
+        command.env("HOME", self.fixture.path("")).arg("keys").args(arguments);
         command
     }
 
@@ -79,11 +79,11 @@ impl World {
     }
 }
 
-/// Calls `look` until `so` accepts the result, or until a timeout.
-fn first<T>(mut look: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
+/// Calls `fetch` until `so` accepts the result, or until a timeout.
+fn first<T>(mut fetch: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
     let began = Instant::now();
     loop {
-        let shown = look();
+        let shown = fetch();
         if so(&shown) || began.elapsed() > TIMEOUT {
             return shown;
         }
@@ -94,8 +94,8 @@ fn first<T>(mut look: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
 fn top_shows_the_activity_of_a_service() {
     let world = World::new();
     let shown = world.meanwhile(|| {
-        let look = || world.json(&["top", "--json", "--interval", "500ms", "--url", &world.url]);
-        first(look, |shown| shown["opcodes"][0]["opcode"] == "ecdsa-sha256")
+        let fetch = || world.json(&["top", "--json", "--interval", "500ms", "--url", &world.url]);
+        first(fetch, |shown| shown["opcodes"][0]["opcode"] == "ecdsa-sha256")
     });
     assert_eq!((&shown["services"], &shown["keys"]), (&1.into(), &1.0.into()), "{shown}");
     let opcode = &shown["opcodes"][0];
@@ -111,8 +111,8 @@ fn top_shows_the_activity_of_a_service() {
 
     // Without a terminal it prints one table.
     let table = world.meanwhile(|| {
-        let look = || run(&mut world.keys(&["top", "--interval", "500ms", "--url", &world.url]));
-        first(look, |table| !table.status.success() || stdout(table).contains("ecdsa-sha256"))
+        let fetch = || run(&mut world.keys(&["top", "--interval", "500ms", "--url", &world.url]));
+        first(fetch, |table| !table.status.success() || stdout(table).contains("ecdsa-sha256"))
     });
     assert!(table.status.success(), "{}", describe(&table));
     for part in ["requests/s", "OPERATION", "ecdsa-sha256", "TENANT", "default", "CLASS", "light"] {
@@ -155,16 +155,16 @@ fn top_runs_until_ctrl_c_and_restores_the_terminal() {
     let spawned = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.unwrap_or_else(|error| panic!("apt-get install -y bsdutils ({error})"));
     let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut part = [0; 4_096];
         while let Ok(count @ 1..) = output.read(&mut part) {
-            let _ = tell.send(part[..count].to_vec());
+            let _ = sender.send(part[..count].to_vec());
         }
     });
-    let (mut shown, mut is_asked, began) = (String::new(), false, Instant::now());
+    let (mut shown, mut is_interrupted, began) = (String::new(), false, Instant::now());
     loop {
-        match told.recv_timeout(TIMEOUT.saturating_sub(began.elapsed())) {
+        match receiver.recv_timeout(TIMEOUT.saturating_sub(began.elapsed())) {
             Ok(part) => shown += &String::from_utf8_lossy(&part),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -174,9 +174,9 @@ fn top_runs_until_ctrl_c_and_restores_the_terminal() {
             }
         }
         // The second frame is shown: it keeps running.
-        if !is_asked && shown.matches("requests/s").count() >= 4 {
+        if !is_interrupted && shown.matches("requests/s").count() >= 4 {
             input.write_all(b"\x03").unwrap();
-            is_asked = true;
+            is_interrupted = true;
         }
     }
     assert_eq!(child.wait().unwrap().code(), Some(0), "{shown:?}");
@@ -220,8 +220,8 @@ fn trace_command_finds_a_request_by_trace_id() {
     let request = failed["requests"].as_array().unwrap().iter().find(is_failed).unwrap();
     assert_eq!(request["key"], "09".repeat(20));
     assert!(request["failure"].as_str().unwrap().contains("unknown key"), "{failed}");
-    let again = world.json(&["trace", request["trace_id"].as_str().unwrap(), "--json", "--url", &world.url]);
-    assert_eq!(again["requests"][0]["span_id"], request["span_id"]);
+    let by_id = world.json(&["trace", request["trace_id"].as_str().unwrap(), "--json", "--url", &world.url]);
+    assert_eq!(by_id["requests"][0]["span_id"], request["span_id"]);
 
     let unknown = run(&mut world.keys(&["trace", &"ab".repeat(16), "--url", &world.url]));
     assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
@@ -232,16 +232,16 @@ fn trace_command_finds_a_request_by_trace_id() {
     assert!(stderr(&perhaps).contains("1 of 2 are unreachable"), "{}", describe(&perhaps));
     // Fast, successful requests without a trace id are not kept.
     world.sign(world.ski, "").unwrap();
-    let kept = world.json(&["trace", "--json", "--url", &world.url]);
+    let recorded = world.json(&["trace", "--json", "--url", &world.url]);
     let is_worth =
         |request: &Value| request["outcome"] != "done" || request["took_us"].as_u64() >= Some(500_000);
-    assert!(kept["requests"].as_array().unwrap().iter().all(is_worth), "{kept}");
+    assert!(recorded["requests"].as_array().unwrap().iter().all(is_worth), "{recorded}");
 }
 
 #[test]
 fn trace_command_finds_a_request_by_client_request_id() {
     let world = World::new();
-    let mut socket = std::os::unix::net::UnixStream::connect(world.place.path("data/keys.sock")).unwrap();
+    let mut socket = std::os::unix::net::UnixStream::connect(world.fixture.path("data/keys.sock")).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let context = br#"{"request_id":"visit 7/a"}"#;
     let items = [(0x11, &[0x15][..]), (0x04, &world.ski), (0x12, &[7; 32]), (tag::CONTEXT, context)];

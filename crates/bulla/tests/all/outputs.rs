@@ -244,9 +244,9 @@ fn repeated_liveness_scan_resumes_tls_sessions() {
 fn international_server_name_is_converted_to_punycode() {
     let world = World::healthy();
     let truth = world.fleet().truth().into_iter().next().unwrap();
-    let place = format!("{}:{}", truth.addresses.first().unwrap(), truth.port);
+    let target = format!("{}:{}", truth.addresses.first().unwrap(), truth.port);
     let output =
-        run(&mut world.scan(&[&place, "--sni", "B\u{fc}cher.example", "--no-store", "--output", "json"]));
+        run(&mut world.scan(&[&target, "--sni", "B\u{fc}cher.example", "--no-store", "--output", "json"]));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["observations"][0]["server_name"], "xn--bcher-kva.example", "{}", describe(&output));
 }
@@ -258,6 +258,6 @@ fn log_lines_in_a_pipe_are_not_colored() {
     let target = world.targets().remove(0);
     let scan = ["scan", &target, "--no-system-roots", "--no-store", "--dns", &dns];
     let output = run(&mut world.bulla(&scan));
-    let said = stderr(&output);
-    assert!(said.contains("no trust anchors are configured") && !said.contains('\x1b'), "{said:?}");
+    let message = stderr(&output);
+    assert!(message.contains("no trust anchors are configured") && !message.contains('\x1b'), "{message:?}");
 }

@@ -16,10 +16,14 @@ fn postgresql_replaces_the_inventory_file() {
     assert!(output.status.success(), "{}", describe(&output));
     let listed = world.inventory(&["--db", &url, "list", "--all"]);
     assert_eq!(listed["rows"].as_array().unwrap().len(), world.targets().len());
-    let again = run(&mut world.scan(&["--again", "--db", &url]));
-    assert!(again.status.success() && stdout(&again).contains("0 new certificates"), "{}", describe(&again));
-    let beside = std::fs::read_dir(world.path("data")).map_or(0, Iterator::count);
-    assert_eq!(beside, 0, "nothing beside it");
+    let repeated = run(&mut world.scan(&["--again", "--db", &url]));
+    assert!(
+        repeated.status.success() && stdout(&repeated).contains("0 new certificates"),
+        "{}",
+        describe(&repeated)
+    );
+    let files = std::fs::read_dir(world.path("data")).map_or(0, Iterator::count);
+    assert_eq!(files, 0, "nothing beside it");
 }
 
 /// A connection limit above the server's maximum is rejected at startup and by `config check`, and not first noticed under load.
@@ -38,9 +42,9 @@ fn more_connections_than_postgresql_allows_are_rejected() {
     for arguments in [&["config", "check"][..], &["inventory", "list"], &["serve"]] {
         let refused = with("1000", arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {}", describe(&refused));
-        let said = stderr(&refused);
-        assert!(said.contains("opens 1000 database connections, but the server allows "), "{said}");
-        assert!(said.contains("lower store.connections, or raise max_connections"), "{said}");
+        let message = stderr(&refused);
+        assert!(message.contains("opens 1000 database connections, but the server allows "), "{message}");
+        assert!(message.contains("lower store.connections, or raise max_connections"), "{message}");
     }
     let fits = with("5", &["config", "check"]);
     assert!(fits.status.success(), "{}", describe(&fits));
@@ -48,11 +52,11 @@ fn more_connections_than_postgresql_allows_are_rejected() {
     assert!(with("5", &["inventory", "list"]).status.success());
     // An unreachable server is no configuration error.
     cluster.stop();
-    let away = with("5", &["config", "check"]);
+    let offline = with("5", &["config", "check"]);
     assert!(
-        away.status.success() && stdout(&away).contains("cannot read the connection limit"),
+        offline.status.success() && stdout(&offline).contains("cannot read the connection limit"),
         "{}",
-        describe(&away)
+        describe(&offline)
     );
     cluster.resume();
 }

@@ -31,13 +31,13 @@ impl Drop for Proxy {
     }
 }
 
-/// Returns `bulla proxy` on free ports, in the folder of `place`.
-pub(crate) fn proxy_command(place: &Fixture) -> Command {
+/// Returns `bulla proxy` on free ports, in the folder of `fixture`.
+pub(crate) fn proxy_command(fixture: &Fixture) -> Command {
     let mut command = bulla();
     command
-        .current_dir(place.folder.path())
-        .env("HOME", place.folder.path())
-        .env("BULLA_DATA", place.path("data"))
+        .current_dir(fixture.folder.path())
+        .env("HOME", fixture.folder.path())
+        .env("BULLA_DATA", fixture.path("data"))
         .args(["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
     command
 }
@@ -50,7 +50,7 @@ pub(crate) fn curl(address: &str, authority: &Path) -> Command {
 }
 
 pub(crate) struct World {
-    pub(crate) place: Fixture,
+    pub(crate) fixture: Fixture,
     upstream: Child,
     pub(crate) port: u16,
 }
@@ -70,30 +70,30 @@ impl World {
 
     /// Starts an upstream with additional arguments.
     pub(crate) fn with(more: &[&str]) -> Self {
-        let place = Fixture::new();
-        place.certified("DNS:localhost");
+        let fixture = Fixture::new();
+        fixture.certified("DNS:localhost");
         let mut command = Command::new("openssl");
         command
-            .current_dir(place.folder.path())
+            .current_dir(fixture.folder.path())
             .args(["s_server", "-accept", "127.0.0.1:0", "-cert", "up.pem", "-key", "up.key", "-www"])
             .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut upstream =
             command.spawn().unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
-        let mut said = BufReader::new(upstream.stdout.take().unwrap());
+        let mut printed = BufReader::new(upstream.stdout.take().unwrap());
         let mut line = String::new();
         while !line.starts_with("ACCEPT") {
             line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "openssl s_server ended");
+            assert!(printed.read_line(&mut line).unwrap() > 0, "openssl s_server ended");
         }
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
         let port = line.trim().rsplit(':').next().unwrap().parse().unwrap();
-        Self { place, upstream, port }
+        Self { fixture, upstream, port }
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = proxy_command(&self.place);
+        let mut command = proxy_command(&self.fixture);
         command.args(["--upstream-ca", "ca.pem"]).args(arguments);
         command
     }
@@ -105,22 +105,23 @@ impl World {
     pub(crate) fn start(command: &mut Command) -> Proxy {
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(process.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("try: curl") {
-            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        let mut printed = String::new();
+        while !printed.contains("try: curl") {
+            assert!(errors.read_line(&mut printed).unwrap() > 0, "it ended: {printed}");
         }
         std::thread::spawn(move || errors.read_to_end(&mut Vec::new()));
-        let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
-        let minting =
-            said.contains("the minting service listens on").then(|| after("the minting service listens on "));
-        let postgresql = said.split("PostgreSQL clients of ").nth(1).and_then(|rest| rest.lines().next());
+        let after = |mark: &str| printed.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
+        let minting = printed
+            .contains("the minting service listens on")
+            .then(|| after("the minting service listens on "));
+        let postgresql = printed.split("PostgreSQL clients of ").nth(1).and_then(|rest| rest.lines().next());
         let postgresql = postgresql.map(|line| line.rsplit(':').next().unwrap().parse().unwrap());
         let (address, figures) = (after("the proxy listens on "), after("metrics at "));
         Proxy { process, address, figures, minting, postgresql }
     }
 
     pub(crate) fn authority(&self) -> PathBuf {
-        self.place.path("data/proxy-ca.pem")
+        self.fixture.path("data/proxy-ca.pem")
     }
 
     pub(crate) fn curl(&self, proxy: &Proxy, arguments: &[&str]) -> std::process::Output {
@@ -143,7 +144,7 @@ fn proxy_intercepts_curl_and_keeps_its_ca_across_restarts() {
         );
     }
     let first = std::fs::read(world.authority()).unwrap();
-    let key = std::fs::metadata(world.place.path("data/proxy-ca.key")).unwrap();
+    let key = std::fs::metadata(world.fixture.path("data/proxy-ca.key")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o777, 0o600);
     let output = Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap();
     let figures = stdout(&output);
@@ -155,9 +156,9 @@ fn proxy_intercepts_curl_and_keeps_its_ca_across_restarts() {
     assert!(world.curl(&proxy, &[]).status.success());
     // If the CA certificate is missing, a new one is created with the same name and key. Clients that trust the old one accept it.
     drop(proxy);
-    std::fs::rename(world.authority(), world.place.path("trusted.pem")).unwrap();
+    std::fs::rename(world.authority(), world.fixture.path("trusted.pem")).unwrap();
     let proxy = world.proxy(&[]);
-    let trusted = world.place.path("trusted.pem");
+    let trusted = world.fixture.path("trusted.pem");
     assert!(world.curl(&proxy, &["--cacert", trusted.to_str().unwrap()]).status.success());
     // A client that does not trust the CA rejects the connection.
     let refused = world.curl(&proxy, &["--cacert", "/etc/ssl/certs/ca-certificates.crt"]);
@@ -181,7 +182,7 @@ fn proxies_started_at_once_share_one_ca() {
 fn tunnel_and_reject_lists_apply_and_sigterm_ends_the_proxy() {
     let world = World::new();
     let mut proxy = world.proxy(&["--tunnel", "localhost"]);
-    let ca = world.place.path("ca.pem");
+    let ca = world.fixture.path("ca.pem");
     let output = world.curl(&proxy, &["--cacert", ca.to_str().unwrap()]);
     assert!(output.status.success(), "the upstream's own certificate is seen: {}", describe(&output));
     let pid = proxy.process.id().to_string();
@@ -201,7 +202,10 @@ fn invalid_ca_and_host_lists_are_rejected_with_a_hint() {
         (["--tunnel", "a*.example", "--reject", "b.example"], "is not a host name, address or network"),
     ] {
         let output = run(&mut world.command(&arguments));
-        let said = describe(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+        let printed = describe(&output);
+        assert!(
+            output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"),
+            "{printed}"
+        );
     }
 }

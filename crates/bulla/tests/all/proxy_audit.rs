@@ -11,7 +11,7 @@ use rustls::{ServerConnection, StreamOwned};
 use serde_json::Value;
 use testbed::until_blocking;
 
-use crate::proxy_gateway::{SECRET, World, asked, head, server_config};
+use crate::proxy_gateway::{SECRET, World, exchange, head, server_config};
 use crate::world::describe;
 
 /// Requests that reach the server before the proxy is killed. `BULLA_AUDIT_REQUESTS=1000000` for a million.
@@ -29,7 +29,7 @@ fn server(world: &World, arrived: &Arrived) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (config, arrived) =
-        (server_config(&world.place.path("up.pem"), &world.place.path("up.key")), Arc::clone(arrived));
+        (server_config(&world.fixture.path("up.pem"), &world.fixture.path("up.key")), Arc::clone(arrived));
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let (config, arrived) = (Arc::clone(&config), Arc::clone(&arrived));
@@ -64,7 +64,7 @@ fn no_injected_credential_is_missing_in_the_audit_log_after_sigkill_under_load()
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                let stream = asked(&proxy, "ci", &format!("CONNECT localhost:{}", world.port));
+                let stream = exchange(&proxy, "ci", &format!("CONNECT localhost:{}", world.port));
                 let mut stream = world.intercepted(stream);
                 let mut is_answered = || {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ fn no_injected_credential_is_missing_in_the_audit_log_after_sigkill_under_load()
         assert!(kill.args(["-KILL", &proxy.process_id().to_string()]).status().unwrap().success());
     });
     drop(proxy);
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     let audited: HashSet<u32> = audit
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

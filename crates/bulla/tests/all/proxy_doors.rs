@@ -9,7 +9,7 @@ use crate::world::{bulla, describe, run, stdout};
 fn curl(world: &World, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command
-        .current_dir(world.place.folder.path())
+        .current_dir(world.fixture.folder.path())
         .args(["-sS", "--max-time", "60", "--noproxy", "", "--cacert"])
         .arg(world.authority())
         .args(arguments)
@@ -18,7 +18,7 @@ fn curl(world: &World, arguments: &[&str]) -> Output {
 }
 
 fn configured(world: &World, text: &str) -> Proxy {
-    std::fs::write(world.place.path("bulla.toml"), text).unwrap();
+    std::fs::write(world.fixture.path("bulla.toml"), text).unwrap();
     world.proxy(&["--config", "bulla.toml"])
 }
 
@@ -32,7 +32,7 @@ fn is_let_in(world: &World, arguments: &[&str]) {
 }
 
 /// Checks that access is denied. `status`: the proxy's response to CONNECT, `000` for none.
-fn is_kept_out(world: &World, arguments: &[&str], status: &str) {
+fn is_denied(world: &World, arguments: &[&str], status: &str) {
     let arguments = [arguments, &["-o", "/dev/null", "-w", "%{http_connect}"]].concat();
     let output = curl(world, &arguments);
     assert!(!output.status.success() && stdout(&output) == status, "{arguments:?}: {}", describe(&output));
@@ -41,7 +41,7 @@ fn is_kept_out(world: &World, arguments: &[&str], status: &str) {
 /// Returns a line of `openssl passwd`, for `secret`.
 fn hash(world: &World) -> String {
     let output = Command::new("openssl")
-        .current_dir(world.place.folder.path())
+        .current_dir(world.fixture.folder.path())
         .args(["passwd", "-6", "secret"])
         .output()
         .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
@@ -52,7 +52,7 @@ fn hash(world: &World) -> String {
 fn password_and_token_are_accepted_over_http_and_socks() {
     let world = World::new();
     let hash = hash(&world);
-    std::fs::write(world.place.path("users"), format!("# people\nalice:{hash}\n")).unwrap();
+    std::fs::write(world.fixture.path("users"), format!("# people\nalice:{hash}\n")).unwrap();
     // `printf token-of-ci | sha256sum`
     let digest = x509::Fingerprint::of(b"token-of-ci");
     let proxy = configured(
@@ -66,12 +66,12 @@ fn password_and_token_are_accepted_over_http_and_socks() {
     is_let_in(&world, &[&http[..], &["--proxy-header", "Proxy-Authorization: Bearer token-of-ci"]].concat());
     // curl learns the supported methods from the proxy, and uses one.
     is_let_in(&world, &[&http[..], &["--proxy-anyauth", "--proxy-user", "alice:secret"]].concat());
-    is_kept_out(&world, &http, "407");
-    is_kept_out(&world, &[&http[..], &["--proxy-user", "alice:Secret"]].concat(), "407");
+    is_denied(&world, &http, "407");
+    is_denied(&world, &[&http[..], &["--proxy-user", "alice:Secret"]].concat(), "407");
     let address = proxy.address.strip_prefix("http://").unwrap();
     is_let_in(&world, &["--proxy", &format!("socks5h://alice:secret@{address}")]);
-    is_kept_out(&world, &["--proxy", &format!("socks5h://alice:Secret@{address}")], "000");
-    is_kept_out(&world, &["--proxy", &format!("socks5h://{address}")], "000");
+    is_denied(&world, &["--proxy", &format!("socks5h://alice:Secret@{address}")], "000");
+    is_denied(&world, &["--proxy", &format!("socks5h://{address}")], "000");
     let figures = stdout(&Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap());
     assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"wrong\"} 2"), "{figures}");
     // One for each attempt without credentials, and the first request of curl with --proxy-anyauth.
@@ -82,17 +82,17 @@ fn password_and_token_are_accepted_over_http_and_socks() {
 fn client_certificate_and_password_are_accepted_over_proxy_tls() {
     let world = World::new();
     let leaf = |file: &str, name: &str| {
-        world.place.openssl(&format!(
+        world.fixture.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.pem -subj /CN={name} \
              -CA ca.pem -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE"
         ));
     };
     leaf("own", "proxy");
     leaf("alice", "alice");
-    world.place.openssl(
+    world.fixture.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout eve.key -out eve.pem -subj /CN=alice",
     );
-    std::fs::write(world.place.path("users"), format!("bob:{}\n", hash(&world))).unwrap();
+    std::fs::write(world.fixture.path("users"), format!("bob:{}\n", hash(&world))).unwrap();
     let text = "[proxy.access]\ncertificate_file = \"own.pem\"\nkey_file = \"own.key\"\n\
                 client_ca_files = [\"ca.pem\"]\nusers_file = \"users\"\ntls_only = true\n";
     let proxy = configured(&world, text);
@@ -102,21 +102,17 @@ fn client_certificate_and_password_are_accepted_over_proxy_tls() {
     let https = ["--proxy", address.as_str(), "--proxy-cacert", "ca.pem"];
     is_let_in(&world, &[&https[..], &["--proxy-cert", "alice.pem", "--proxy-key", "alice.key"]].concat());
     is_let_in(&world, &[&https[..], &["--proxy-user", "bob:secret"]].concat());
-    is_kept_out(&world, &https, "407");
-    is_kept_out(
-        &world,
-        &[&https[..], &["--proxy-cert", "eve.pem", "--proxy-key", "eve.key"]].concat(),
-        "000",
-    );
+    is_denied(&world, &https, "407");
+    is_denied(&world, &[&https[..], &["--proxy-cert", "eve.pem", "--proxy-key", "eve.key"]].concat(), "000");
     let in_the_clear = format!("http://127.0.0.1:{port}");
-    is_kept_out(&world, &["--proxy", &in_the_clear, "--proxy-user", "bob:secret"], "000");
+    is_denied(&world, &["--proxy", &in_the_clear, "--proxy-user", "bob:secret"], "000");
     // The proxy's pages, with the name of the request in them.
     for version in ["--http2", "--http1.1"] {
         for (path, wanted) in
             [("proxy.pac", format!("HTTPS localhost:{port}")), ("ca.pem", "BEGIN CERT".into())]
         {
             let mut command = Command::new("curl");
-            command.current_dir(world.place.folder.path()).args([
+            command.current_dir(world.fixture.folder.path()).args([
                 "-sS",
                 "--noproxy",
                 "*",
@@ -132,7 +128,7 @@ fn client_certificate_and_password_are_accepted_over_proxy_tls() {
 #[test]
 fn invalid_access_settings_are_rejected_with_a_hint() {
     let world = World::new();
-    std::fs::write(world.place.path("plain"), "alice:secret\n").unwrap();
+    std::fs::write(world.fixture.path("plain"), "alice:secret\n").unwrap();
     for (text, wanted) in [
         ("users_file = \"plain\"", "line 1: the hash is neither"),
         ("users_file = \"nowhere\"", "nowhere"),
@@ -143,23 +139,26 @@ fn invalid_access_settings_are_rejected_with_a_hint() {
         ("certificate_file = \"up.pem\"", "must be set together"),
         ("tls_only = true", "need TLS"),
     ] {
-        std::fs::write(world.place.path("bulla.toml"), format!("[proxy.access]\n{text}\n")).unwrap();
+        std::fs::write(world.fixture.path("bulla.toml"), format!("[proxy.access]\n{text}\n")).unwrap();
         let output = run(&mut world.command(&["--config", "bulla.toml"]));
-        let said = describe(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
-        assert!(!said.contains("token-of-ci"), "what may be a secret is not said: {said}");
+        let printed = describe(&output);
+        assert!(
+            output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"),
+            "{printed}"
+        );
+        assert!(!printed.contains("token-of-ci"), "what may be a secret is not said: {printed}");
     }
 }
 
 #[test]
 fn upstream_requiring_a_certificate_is_reached_through_a_parent_proxy() {
     let world = World::with(&["-Verify", "1", "-verify_return_error", "-CAfile", "ca.pem"]);
-    world.place.openssl(
+    world.fixture.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out own.pem -subj /CN=own \
          -CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE",
     );
-    std::fs::write(world.place.path("users"), format!("alice:{}\n", hash(&world))).unwrap();
-    std::fs::write(world.place.path("credentials"), "alice:secret\n").unwrap();
+    std::fs::write(world.fixture.path("users"), format!("alice:{}\n", hash(&world))).unwrap();
+    std::fs::write(world.fixture.path("credentials"), "alice:secret\n").unwrap();
     let parent = configured(&world, "[proxy]\nothers = \"tunnel\"\n[proxy.access]\nusers_file = \"users\"\n");
     let text = format!(
         "[proxy.parent]\nurl = \"{}\"\ncredentials_file = \"credentials\"\n[[proxy.upstreams]]\nnames = [\"localhost\"]\n\
@@ -179,7 +178,7 @@ fn upstream_requiring_a_certificate_is_reached_through_a_parent_proxy() {
 #[test]
 fn invalid_upstream_settings_are_rejected_with_a_hint() {
     let world = World::new();
-    std::fs::write(world.place.path("credentials"), "alice\n").unwrap();
+    std::fs::write(world.fixture.path("credentials"), "alice\n").unwrap();
     for (text, wanted) in [
         ("[proxy.parent]\nurl = \"proxy.example\"", "is not http://HOST:PORT"),
         ("[proxy.parent]\ncredentials_file = \"credentials\"", "but no parent proxy"),
@@ -189,16 +188,19 @@ fn invalid_upstream_settings_are_rejected_with_a_hint() {
         ("[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]", "have no effect"),
         ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "must be set together"),
     ] {
-        std::fs::write(world.place.path("bulla.toml"), format!("{text}\n")).unwrap();
+        std::fs::write(world.fixture.path("bulla.toml"), format!("{text}\n")).unwrap();
         let output = run(&mut world.command(&["--config", "bulla.toml"]));
-        let said = describe(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+        let printed = describe(&output);
+        assert!(
+            output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"),
+            "{printed}"
+        );
         // `config check` finds the error too, except for errors inside other files.
         if wanted != "USER:PASSWORD" {
             let output =
-                run(bulla().args(["config", "check", "--config"]).arg(world.place.path("bulla.toml")));
-            let said = describe(&output);
-            assert!(output.status.code() == Some(2) && said.contains(wanted), "{said}");
+                run(bulla().args(["config", "check", "--config"]).arg(world.fixture.path("bulla.toml")));
+            let printed = describe(&output);
+            assert!(output.status.code() == Some(2) && printed.contains(wanted), "{printed}");
         }
     }
 }
@@ -223,9 +225,9 @@ fn proxy_rejects_requests_to_proxy_listeners() {
     let hosts = ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"];
     for (port, path) in [(&minting, "certificate?server_name=a.example"), (&figures, "metrics")] {
         for url in hosts.map(|host| format!("http://{host}:{port}/{path}")) {
-            for way in [&[][..], &["--proxytunnel"]] {
-                let said = by(way, &url);
-                assert!(said.contains("the address is this proxy itself"), "{url} {way:?}: {said}");
+            for mode in [&[][..], &["--proxytunnel"]] {
+                let printed = by(mode, &url);
+                assert!(printed.contains("the address is this proxy itself"), "{url} {mode:?}: {printed}");
             }
         }
     }

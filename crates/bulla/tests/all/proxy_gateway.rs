@@ -82,26 +82,26 @@ fn say(mut stream: impl Read + Write, seen: &Seen) {
 }
 
 pub(crate) struct World {
-    pub(crate) place: Fixture,
+    pub(crate) fixture: Fixture,
     pub(crate) port: u16,
     pub(crate) seen: Seen,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let place = Fixture::new();
-        place.certified("DNS:localhost,IP:127.0.0.1");
-        let secret = place.path("secret");
+        let fixture = Fixture::new();
+        fixture.certified("DNS:localhost,IP:127.0.0.1");
+        let secret = fixture.path("secret");
         std::fs::write(&secret, SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let seen = Seen::default();
-        let port = echo(&place.path("up.pem"), &place.path("up.key"), &seen);
-        Self { place, port, seen }
+        let port = echo(&fixture.path("up.pem"), &fixture.path("up.key"), &seen);
+        Self { fixture, port, seen }
     }
 
     /// Returns the configuration of two agents with `more` rules. Only `ci` has the credential.
     pub(crate) fn configuration(&self, networks: &str, more: &str) -> String {
-        let (port, secret) = (self.port, self.place.path("secret").display().to_string());
+        let (port, secret) = (self.port, self.fixture.path("secret").display().to_string());
         let digest = |name: &str| x509::Fingerprint::of(format!("token-of-{name}").as_bytes());
         format!(
             "[proxy]\nupstream_ca_files = [\"ca.pem\"]\n\
@@ -123,8 +123,8 @@ impl World {
     }
 
     pub(crate) fn start(&self, configuration: &str) -> Proxy {
-        std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
-        let mut command = proxy_command(&self.place);
+        std::fs::write(self.fixture.path("bulla.toml"), configuration).unwrap();
+        let mut command = proxy_command(&self.fixture);
         command.args(["--config", "bulla.toml"]);
         ProxyWorld::start(&mut command)
     }
@@ -135,8 +135,8 @@ impl World {
         let mut command = curl(&address, &self.authority());
         command.args(["-w", "\n%{http_connect} %{http_code}"]).args(arguments);
         let output = command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
-        let said = stdout(&output);
-        let (body, codes) = said.rsplit_once('\n').unwrap_or(("", &said));
+        let printed = stdout(&output);
+        let (body, codes) = printed.rsplit_once('\n').unwrap_or(("", &printed));
         let (connect, status) = codes.split_once(' ').unwrap_or_default();
         RequestSeen { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
     }
@@ -162,18 +162,23 @@ impl World {
 
     pub(crate) fn verify(&self) -> Output {
         let mut verify = bulla();
-        run(verify.current_dir(self.place.folder.path()).args(["audit", "verify", "--export", "audit.jsonl"]))
+        run(verify.current_dir(self.fixture.folder.path()).args([
+            "audit",
+            "verify",
+            "--export",
+            "audit.jsonl",
+        ]))
     }
 
     /// Makes the running proxy load another configuration.
     pub(crate) fn change(&self, proxy: &Proxy, configuration: &str) {
-        std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
+        std::fs::write(self.fixture.path("bulla.toml"), configuration).unwrap();
         let mut kill = Command::new("kill");
         assert!(kill.args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
     }
 
     pub(crate) fn authority(&self) -> PathBuf {
-        self.place.path("data/proxy-ca.pem")
+        self.fixture.path("data/proxy-ca.pem")
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -181,7 +186,7 @@ impl World {
     }
 
     fn log(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.place.path("access.log")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.fixture.path("access.log")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
@@ -228,13 +233,13 @@ pub(crate) fn figures(proxy: &Proxy) -> String {
     let address = proxy.figures.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut said = String::new();
-    let _ = stream.read_to_string(&mut said);
-    said
+    let mut printed = String::new();
+    let _ = stream.read_to_string(&mut printed);
+    printed
 }
 
 /// Connects to the proxy, sends `request`, a method and a target, as `who`, and waits for the response.
-pub(crate) fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
+pub(crate) fn exchange(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let (_, target) = request.split_once(' ').unwrap();
@@ -274,45 +279,45 @@ fn is_closed(stream: &mut impl Read) {
 fn agent_requests_are_limited_to_allowed_rules_and_budget() {
     let world = World::new();
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
-    let ask = |who, arguments: &[&str]| world.curl(&proxy, who, arguments);
+    let fetch = |who, arguments: &[&str]| world.curl(&proxy, who, arguments);
     let (read, keys, root) = (world.url("/repos/o/r"), world.url("/repos/r/keys"), world.url("/"));
     for version in ["--http1.1", "--http2"] {
-        let sent = ask("ci", &[version, &read]);
+        let sent = fetch("ci", &[version, &read]);
         assert!(
             sent.is_sent().body.to_lowercase().contains(&format!("authorization: bearer {SECRET}")),
             "{}",
             sent.body
         );
         // Rejected by method, by path, by a deny rule, and for paths that servers interpret differently.
-        let problem = ask("ci", &[version, "-X", "PUT", &read]).is_refused("403");
+        let problem = fetch("ci", &[version, "-X", "PUT", &read]).is_refused("403");
         assert_eq!(problem["reason"], "default");
         assert!(
             problem["detail"].as_str().unwrap().contains("denies identity ci PUT /repos/o/r on localhost"),
             "{problem}"
         );
         assert!(problem["advice"].as_str().unwrap().contains("bulla proxy explain"), "{problem}");
-        ask("ci", &[version, &root]).is_refused("403");
-        assert_eq!(ask("ci", &[version, &keys]).is_refused("403")["rule"], "no-keys");
+        fetch("ci", &[version, &root]).is_refused("403");
+        assert_eq!(fetch("ci", &[version, &keys]).is_refused("403")["rule"], "no-keys");
         for path in
             ["/repos/../user", "/repos/%2e%2e/user", "/repos/r%2Fkeys", "/repos//keys", "/repos/r/keys%00"]
         {
-            let problem = ask("ci", &[version, "--path-as-is", &world.url(path)]).is_refused("403");
+            let problem = fetch("ci", &[version, "--path-as-is", &world.url(path)]).is_refused("403");
             assert_eq!(problem["reason"], "ambiguous-path", "{path} {problem}");
         }
     }
-    let html = ask("ci", &["-H", "Accept: text/html", "-X", "PUT", "-i", &read]);
+    let html = fetch("ci", &["-H", "Accept: text/html", "-X", "PUT", "-i", &read]);
     assert!(
         html.status == "403" && html.body.contains("text/html") && html.body.contains("<h1>"),
         "{}",
         html.body
     );
     // The other identity does not get the credential, and its own header is forwarded.
-    let sent = ask("other", &["-H", "Authorization: Bearer own", &read]);
+    let sent = fetch("other", &["-H", "Authorization: Bearer own", &read]);
     assert!(!sent.is_sent().body.contains(SECRET) && sent.body.contains("Bearer own"), "{}", sent.body);
     // The budget is three requests a minute. On a slow machine, it grows by another request meanwhile.
-    ask("other", &[&read]).is_sent();
-    ask("other", &[&read]).is_sent();
-    let spent = (0..50).map(|_| ask("other", &["-i", &read])).find(|said| said.status == "429");
+    fetch("other", &[&read]).is_sent();
+    fetch("other", &[&read]).is_sent();
+    let spent = (0..50).map(|_| fetch("other", &["-i", &read])).find(|printed| printed.status == "429");
     let spent = spent.expect("the budget is spent");
     assert!(spent.body.to_lowercase().contains("retry-after: "), "{}", spent.body);
     // Each decision is in the log, without the credential.
@@ -321,14 +326,17 @@ fn agent_requests_are_limited_to_allowed_rules_and_budget() {
         (&allowed["identity"], &allowed["decision"], &allowed["policy_rule"]),
         (&"ci".into(), &"allow".into(), &"read".into())
     );
-    assert_eq!(allowed["credentials"][0].as_str().unwrap(), world.place.path("secret").display().to_string());
+    assert_eq!(
+        allowed["credentials"][0].as_str().unwrap(),
+        world.fixture.path("secret").display().to_string()
+    );
     assert!(allowed["octets_down"].as_u64().unwrap() > 0, "{allowed}");
     let denied = world.logged(|line| line["policy_rule"] == "no-keys");
     assert_eq!(
         (&denied["decision"], &denied["status"], &denied["method"]),
         (&"deny".into(), &403.into(), &"GET".into())
     );
-    assert!(!std::fs::read_to_string(world.place.path("access.log")).unwrap().contains(SECRET));
+    assert!(!std::fs::read_to_string(world.fixture.path("access.log")).unwrap().contains(SECRET));
 }
 
 #[test]
@@ -336,39 +344,39 @@ fn host_mismatch_raw_addresses_and_plain_http_follow_the_policy() {
     let world = World::new();
     let port = world.port;
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
-    let ask = |arguments: &[&str]| world.curl(&proxy, "ci", arguments);
+    let fetch = |arguments: &[&str]| world.curl(&proxy, "ci", arguments);
     // CONNECT to the allowed host with another name in TLS. Then another Host header on a correct connection.
     let fronted = format!("https://evil.test:{port}/repos/o");
     let problem =
-        ask(&["--connect-to", &format!("evil.test:{port}:localhost:{port}"), &fronted]).is_refused("403");
+        fetch(&["--connect-to", &format!("evil.test:{port}:localhost:{port}"), &fronted]).is_refused("403");
     assert_eq!(problem["reason"], "host-mismatch");
-    let problem = ask(&["-H", "Host: evil.test", &world.url("/repos/o")]).is_refused("421");
+    let problem = fetch(&["-H", "Host: evil.test", &world.url("/repos/o")]).is_refused("421");
     assert_eq!(problem["reason"], "host-mismatch");
     // Hosts and ports without a rule are rejected before DNS resolution, for CONNECT and SOCKS5.
-    ask(&["https://evil.test/"]).is_refused_at_connect();
-    ask(&[&format!("https://127.0.0.1:{port}/repos/o")]).is_refused_at_connect();
-    ask(&[&format!("https://[::ffff:127.0.0.1]:{port}/repos/o")]).is_refused_at_connect();
-    ask(&["https://localhost/repos/o"]).is_refused_at_connect();
+    fetch(&["https://evil.test/"]).is_refused_at_connect();
+    fetch(&[&format!("https://127.0.0.1:{port}/repos/o")]).is_refused_at_connect();
+    fetch(&[&format!("https://[::ffff:127.0.0.1]:{port}/repos/o")]).is_refused_at_connect();
+    fetch(&["https://localhost/repos/o"]).is_refused_at_connect();
     let socks = proxy.address.replace("http://", "socks5h://ci:token-of-ci@");
     let by_socks = |url: &str| {
         let output = run(curl(&socks, &world.authority()).arg(url));
         (output.status.success(), describe(&output))
     };
-    let (ok, said) = by_socks(&world.url("/repos/o"));
-    assert!(ok && said.contains(SECRET), "{said}");
-    let (ok, said) = by_socks("https://evil.test/");
-    assert!(!ok && !said.contains("HTTP/1.1"), "{said}");
-    let (ok, said) = by_socks(&world.url("/user"));
-    assert!(ok && said.contains("\"reason\":\"default\""), "{said}");
+    let (ok, printed) = by_socks(&world.url("/repos/o"));
+    assert!(ok && printed.contains(SECRET), "{printed}");
+    let (ok, printed) = by_socks("https://evil.test/");
+    assert!(!ok && !printed.contains("HTTP/1.1"), "{printed}");
+    let (ok, printed) = by_socks(&world.url("/user"));
+    assert!(ok && printed.contains("\"reason\":\"default\""), "{printed}");
     // Plain HTTP follows the same rules, and gets no credential.
-    ask(&["http://evil.test/"]).is_refused("403");
-    ask(&[&format!("http://localhost:{port}/user")]).is_refused("403");
-    ask(&["-X", "PUT", &format!("http://localhost:{port}/repos/o")]).is_refused("403");
-    let plain = ask(&[&format!("http://localhost:{port}/repos/o")]);
+    fetch(&["http://evil.test/"]).is_refused("403");
+    fetch(&[&format!("http://localhost:{port}/user")]).is_refused("403");
+    fetch(&["-X", "PUT", &format!("http://localhost:{port}/repos/o")]).is_refused("403");
+    let plain = fetch(&[&format!("http://localhost:{port}/repos/o")]);
     assert!(!plain.body.contains(SECRET), "{}", plain.body);
     // A WebSocket is treated as a GET.
     let upgrade = ["-H", "Upgrade: websocket", "-H", "Connection: Upgrade", "--http1.1"];
-    ask(&[&upgrade[..], &[&*world.url("/user")]].concat()).is_refused("403");
+    fetch(&[&upgrade[..], &[&*world.url("/user")]].concat()).is_refused("403");
 }
 
 #[test]
@@ -389,7 +397,7 @@ fn credential_is_sent_only_to_its_host_and_tunnel_needs_pathless_rule() {
     let tunnels =
         configuration.replacen("[proxy]\n", "[proxy]\ntunnel = [\"localhost\", \"127.0.0.1\"]\n", 1);
     let proxy = world.start(&tunnels);
-    let ca = world.place.path("ca.pem");
+    let ca = world.fixture.path("ca.pem");
     let ca = ["--cacert", ca.to_str().unwrap()];
     world.curl(&proxy, "ci", &[&ca[..], &[&*world.url("/repos/o")]].concat()).is_refused_at_connect();
     world.curl(&proxy, "ci", &[&ca[..], &[&*address]].concat()).is_sent();
@@ -408,7 +416,7 @@ fn tunnel_is_closed_when_the_policy_no_longer_allows_it() {
         text.replacen("[proxy]\n", "[proxy]\ntunnel = [\"127.0.0.1\"]\n", 1)
     };
     let proxy = world.start(&configured(&more));
-    let mut stream = asked(&proxy, "ci", &format!("CONNECT 127.0.0.1:{port}"));
+    let mut stream = exchange(&proxy, "ci", &format!("CONNECT 127.0.0.1:{port}"));
     world.change(&proxy, &configured(""));
     is_closed(&mut stream);
 }
@@ -425,15 +433,15 @@ fn open_connections_close_when_token_or_identity_is_removed() {
     // Requests in progress whose responses never end, and a tunnel.
     let tunnel = format!("CONNECT 127.0.0.1:{port}");
     let endless = |who| {
-        let stream = asked(&proxy, who, &format!("CONNECT localhost:{port}"));
+        let stream = exchange(&proxy, who, &format!("CONNECT localhost:{port}"));
         let mut stream = world.intercepted(stream);
         is_answered(&mut stream, &format!("GET /repos/endless HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"));
         stream
     };
     let (mut of_ci, mut of_other) = (endless("ci"), endless("other"));
-    let mut plain = asked(&proxy, "ci", &format!("GET http://127.0.0.1:{port}/repos/endless"));
+    let mut plain = exchange(&proxy, "ci", &format!("GET http://127.0.0.1:{port}/repos/endless"));
     let (mut tunnel_of_ci, mut tunnel_of_other) =
-        (asked(&proxy, "ci", &tunnel), asked(&proxy, "other", &tunnel));
+        (exchange(&proxy, "ci", &tunnel), exchange(&proxy, "other", &tunnel));
     // A new token replaces the old one under the same name.
     let digest = |value: &str| x509::Fingerprint::of(value.as_bytes()).to_string();
     let rotated = text.replacen(&digest("token-of-ci"), &digest("new-token"), 1);
@@ -457,7 +465,7 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
     let world = World::new();
     let text = world.audited();
     let read = || -> Vec<Value> {
-        let text = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+        let text = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let proxy = world.start(&text);
@@ -478,7 +486,7 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
             assert_eq!(&event["details"][key], value, "{event}");
         }
     };
-    let secret = world.place.path("secret").display().to_string();
+    let secret = world.fixture.path("secret").display().to_string();
     let (path, port) = ("/repos/o", world.port);
     let body = sent.body.len() as u64;
     let written = std::fs::metadata(&secret).unwrap().modified().unwrap();
@@ -497,7 +505,7 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
         (&outcome["action"], &outcome["actor"], &outcome["resource"]),
         (&"proxy.request.outcome".into(), &"identity:ci".into(), &events[0]["resource"])
     );
-    let certificate = CertificateDer::from_pem_file(world.place.path("up.pem")).unwrap();
+    let certificate = CertificateDer::from_pem_file(world.fixture.path("up.pem")).unwrap();
     let server_key = x509::Certificate::parse(&certificate).unwrap().public_key.spki_sha256.to_string();
     for (key, value) in [
         ("request", Value::from(id.as_str())),
@@ -513,7 +521,7 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
     assert!(outcome["details"]["duration_ms"].is_u64(), "{outcome}");
     let list = |arguments: &[&str]| {
         let mut list = bulla();
-        list.current_dir(world.place.folder.path()).args(["audit", "list", "--export", "audit.jsonl"]);
+        list.current_dir(world.fixture.folder.path()).args(["audit", "list", "--export", "audit.jsonl"]);
         let output = run(list.args(["--output", "jsonl"]).args(arguments));
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
     };
@@ -522,7 +530,7 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
     assert_eq!(list(&["--limit", "1"]), [events[2].clone()]);
     let top = |arguments: &[&str]| {
         let mut top = bulla();
-        top.current_dir(world.place.folder.path()).env("HOME", world.place.folder.path());
+        top.current_dir(world.fixture.folder.path()).env("HOME", world.fixture.folder.path());
         top.args(["proxy", "top", "--config", "bulla.toml", "--once"]);
         stdout(&run(top.args(arguments)))
     };
@@ -539,12 +547,12 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
         "{all}"
     );
     assert_eq!(top(&["--find", "PUT "]).lines().count(), 1);
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     assert!(!audit.contains(SECRET));
     let verified = world.verify();
     assert!(verified.status.success(), "{}", describe(&verified));
     // An altered event is detected.
-    std::fs::write(world.place.path("audit.jsonl"), audit.replacen("identity:other", "identity:nobody", 1))
+    std::fs::write(world.fixture.path("audit.jsonl"), audit.replacen("identity:other", "identity:nobody", 1))
         .unwrap();
     let verified = world.verify();
     assert!(!verified.status.success() && describe(&verified).contains("altered"), "{}", describe(&verified));
@@ -565,7 +573,7 @@ fn sent_credentials_are_in_the_audit_log_even_after_sigkill() {
     drop(proxy);
     let _ = many.kill();
     let _ = many.wait();
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     let seen = world.seen.lock().unwrap().clone();
     for head in seen.iter().filter(|head| head.contains(SECRET)) {
         let path = head.split(' ').nth(1).unwrap();
@@ -596,35 +604,35 @@ fn request_is_retried_with_the_rotated_credential_after_401() {
     let text = world.audited();
     let proxy = world.start(&text);
     assert!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent().body.contains(SECRET));
-    std::fs::write(world.place.path("secret"), "the-new-canary").unwrap();
-    let asked = world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]);
-    assert!(asked.is_sent().body.contains("the-new-canary"), "{}", asked.body);
+    std::fs::write(world.fixture.path("secret"), "the-new-canary").unwrap();
+    let exchange = world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]);
+    assert!(exchange.is_sent().body.contains("the-new-canary"), "{}", exchange.body);
     // Both attempts are in the audit log.
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 2, "{audit}");
     // A server that accepts neither credential gets one request: its response goes to the client.
     drop(proxy);
-    std::fs::write(world.place.path("secret"), SECRET).unwrap();
+    std::fs::write(world.fixture.path("secret"), SECRET).unwrap();
     let proxy = world.start(&text);
     assert_eq!(world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]).status, "401");
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 3, "{audit}");
 }
 
 /// Creates a token with OpenSSL. The issuer's key set is in `jwks.json`.
-fn jwt(place: &Fixture, claims: &Value) -> String {
-    let key = place.path("issuer.key");
+fn jwt(fixture: &Fixture, claims: &Value) -> String {
+    let key = fixture.path("issuer.key");
     if !key.exists() {
-        place.openssl("genrsa -out issuer.key 2048");
-        let modulus = String::from_utf8(place.openssl("rsa -in issuer.key -noout -modulus")).unwrap();
+        fixture.openssl("genrsa -out issuer.key 2048");
+        let modulus = String::from_utf8(fixture.openssl("rsa -in issuer.key -noout -modulus")).unwrap();
         let modulus = HEXUPPER.decode(modulus.trim().trim_start_matches("Modulus=").as_bytes()).unwrap();
         let jwk = serde_json::json!({ "kty": "RSA", "kid": "k", "n": BASE64URL_NOPAD.encode(&modulus), "e": "AQAB" });
-        std::fs::write(place.path("jwks.json"), serde_json::json!({ "keys": [jwk] }).to_string()).unwrap();
+        std::fs::write(fixture.path("jwks.json"), serde_json::json!({ "keys": [jwk] }).to_string()).unwrap();
     }
     let part = |value: &Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
     let signed = format!("{}.{}", part(&serde_json::json!({ "alg": "RS256", "kid": "k" })), part(claims));
-    std::fs::write(place.path("signed"), &signed).unwrap();
-    let signature = place.openssl("dgst -sha256 -sign issuer.key signed");
+    std::fs::write(fixture.path("signed"), &signed).unwrap();
+    let signature = fixture.openssl("dgst -sha256 -sign issuer.key signed");
     format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature))
 }
 
@@ -635,22 +643,23 @@ fn job_identity_is_matched_by_the_claims_of_its_jwt() {
         let issuer = "https://jobs.example";
         serde_json::json!({ "iss": issuer, "aud": "bulla", "sub": "job", "exp": 4_000_000_000_i64, "repository": repository })
     };
-    let (ours, theirs) = (jwt(&world.place, &claims("acme/shop")), jwt(&world.place, &claims("evil/shop")));
+    let (ours, theirs) =
+        (jwt(&world.fixture, &claims("acme/shop")), jwt(&world.fixture, &claims("evil/shop")));
     let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
     let identity = "users = [\"ci\"]\njwt = [{ issuer = \"jobs\", claims = { repository = \"acme/*\" } }]";
     let text = text.replacen("users = [\"ci\"]", identity, 1)
         + "[[proxy.access.issuers]]\nname = \"jobs\"\nissuer = \"https://jobs.example\"\n\
            audiences = [\"bulla\"]\njwks_file = \"jwks.json\"\n";
     let proxy = world.start(&text);
-    let ask = |token: &str| {
+    let fetch = |token: &str| {
         let address = proxy.address.replace("http://", &format!("http://jwt:{token}@"));
         let output =
             run(curl(&address, &world.authority()).args(["-w", "%{http_connect}", &world.url("/repos/o")]));
         stdout(&output)
     };
-    assert!(ask(&ours).contains(SECRET));
-    assert_eq!(ask(&theirs), "403", "it has no identity");
-    assert_eq!(ask(&format!("{ours}x")), "407");
+    assert!(fetch(&ours).contains(SECRET));
+    assert_eq!(fetch(&theirs), "403", "it has no identity");
+    assert_eq!(fetch(&format!("{ours}x")), "407");
     let line = world.logged(|line| line["user"] == "jobs:job" && line["status"] == 200);
     assert_eq!(line["identity"], "ci");
 }
@@ -662,7 +671,7 @@ fn private_and_metadata_addresses_are_blocked_unless_opened() {
     let more = "[[proxy.policy.rules]]\nname = \"all\"\nidentities = [\"ci\"]\nport = [80, 443, ".to_owned()
         + &format!("{port}]\n");
     let proxy = world.start(&world.configuration("", &more));
-    let ask = |arguments: &[&str]| world.curl(&proxy, "ci", &[&["-i"], arguments].concat());
+    let fetch = |arguments: &[&str]| world.curl(&proxy, "ci", &[&["-i"], arguments].concat());
     for url in [
         world.url("/repos/o"),
         format!("http://127.0.0.1:{port}/"),
@@ -677,20 +686,20 @@ fn private_and_metadata_addresses_are_blocked_unless_opened() {
         "http://168.63.129.16/".to_owned(),
         "http://[fd00:ec2::254]/".to_owned(),
     ] {
-        let asked = ask(&[&url]);
+        let exchange = fetch(&[&url]);
         assert!(
-            asked.status == "403" && asked.body.contains("destination_ip_prohibited"),
+            exchange.status == "403" && exchange.body.contains("destination_ip_prohibited"),
             "{url}: {}",
-            asked.body
+            exchange.body
         );
     }
     drop(proxy);
     // One network is opened: other networks stay blocked.
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more));
-    let ask = |url: &str| world.curl(&proxy, "ci", &["-i", url]);
-    ask(&world.url("/repos/o")).is_sent();
-    assert!(ask("http://169.254.169.254/").body.contains("destination_ip_prohibited"));
-    assert!(ask("http://10.0.0.1/").body.contains("destination_ip_prohibited"));
+    let fetch = |url: &str| world.curl(&proxy, "ci", &["-i", url]);
+    fetch(&world.url("/repos/o")).is_sent();
+    assert!(fetch("http://169.254.169.254/").body.contains("destination_ip_prohibited"));
+    assert!(fetch("http://10.0.0.1/").body.contains("destination_ip_prohibited"));
 }
 
 #[test]
@@ -724,8 +733,8 @@ fn policy_is_reloaded_and_an_invalid_file_keeps_the_old_one() {
 
 fn explained(world: &World, arguments: &[&str]) -> Output {
     run(bulla()
-        .current_dir(world.place.folder.path())
-        .env("HOME", world.place.folder.path())
+        .current_dir(world.fixture.folder.path())
+        .env("HOME", world.fixture.folder.path())
         .args(["proxy", "explain", "--config", "bulla.toml"])
         .args(arguments))
 }
@@ -733,13 +742,13 @@ fn explained(world: &World, arguments: &[&str]) -> Output {
 #[test]
 fn explain_shows_decision_rule_and_credential() {
     let world = World::new();
-    std::fs::write(world.place.path("bulla.toml"), world.configuration("", "")).unwrap();
+    std::fs::write(world.fixture.path("bulla.toml"), world.configuration("", "")).unwrap();
     let url = world.url("/repos/o");
     let output = explained(&world, &["--as", "ci", &url]);
-    let said = stdout(&output);
+    let printed = stdout(&output);
     assert!(output.status.success(), "{}", describe(&output));
     for line in ["decision    allow", "rule        read", "identity    ci", "(rule token)"] {
-        assert!(said.contains(line), "{line} is not in {said}");
+        assert!(printed.contains(line), "{line} is not in {printed}");
     }
     let json = |arguments: &[&str]| -> Value {
         let output = explained(&world, &[&["--output", "json"], arguments].concat());
@@ -766,7 +775,7 @@ fn documented_configuration_gives_the_documented_decisions() {
     let document = include_str!("../../../../docs/agent-gateway.md");
     let block = |mark: &str| document.split(mark).nth(1).unwrap().split("```").next().unwrap();
     let world = World::new();
-    std::fs::write(world.place.path("bulla.toml"), block("```toml\n")).unwrap();
+    std::fs::write(world.fixture.path("bulla.toml"), block("```toml\n")).unwrap();
     let shown: Vec<&str> = document.split("```console\n$ bulla proxy explain ").skip(1).collect();
     assert_eq!(shown.len(), 3);
     for shown in shown {
@@ -795,10 +804,10 @@ fn documented_configuration_gives_the_documented_decisions() {
         ("--as claude https://api.github.com/repos/a/../../user", "deny", "none"),
         ("https://api.github.com/repos/acme/shop", "deny", "none"),
     ] {
-        let said = stdout(&explained(&world, &arguments.split(' ').collect::<Vec<_>>()));
-        let credentials = said.lines().last().unwrap_or_default();
-        assert!(said.starts_with(&format!("decision    {decision}\n")), "{arguments}: {said}");
-        assert!(credentials.contains(credential), "{arguments}: {said}");
+        let printed = stdout(&explained(&world, &arguments.split(' ').collect::<Vec<_>>()));
+        let credentials = printed.lines().last().unwrap_or_default();
+        assert!(printed.starts_with(&format!("decision    {decision}\n")), "{arguments}: {printed}");
+        assert!(credentials.contains(credential), "{arguments}: {printed}");
     }
 }
 
@@ -835,12 +844,12 @@ fn invalid_policy_is_rejected_with_its_position() {
         ),
     ] {
         let configuration = world.configuration("", "").replacen(from, to, 1);
-        std::fs::write(world.place.path("bulla.toml"), &configuration).unwrap();
+        std::fs::write(world.fixture.path("bulla.toml"), &configuration).unwrap();
         let output = explained(&world, &["https://a.example/"]);
-        let said = stderr(&output);
+        let printed = stderr(&output);
         assert!(
-            output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"),
-            "{wanted}: {said}"
+            output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"),
+            "{wanted}: {printed}"
         );
     }
 }

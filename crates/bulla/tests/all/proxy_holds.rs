@@ -16,7 +16,7 @@ fn configuration(world: &World) -> String {
         "[[proxy.policy.rules]]\nname = \"write\"\nidentities = [\"ci\"]\nhost = [\"localhost\"]\nport = [{port}]\n\
          method = [\"POST\"]\npath = [\"/repos/**\"]\naction = \"hold\"\nhold_for_s = 600\n"
     );
-    std::fs::write(world.place.path("hook-secret"), "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::write(world.fixture.path("hook-secret"), "0123456789abcdef0123456789abcdef").unwrap();
     let webhook = format!(
         "[proxy.policy]\nhold_webhook_url = \"https://localhost:{port}/hook\"\n\
          hold_webhook_secret_file = \"hook-secret\"\nhold_webhook_ca_file = \"ca.pem\"\n"
@@ -35,9 +35,9 @@ fn command(world: &World, arguments: &[&str]) -> Output {
 fn with_file(world: &World, file: &str, arguments: &[&str]) -> Output {
     let mut command = bulla();
     command
-        .current_dir(world.place.folder.path())
-        .env("HOME", world.place.folder.path())
-        .env("BULLA_DATA", world.place.path("data"))
+        .current_dir(world.fixture.folder.path())
+        .env("HOME", world.fixture.folder.path())
+        .env("BULLA_DATA", world.fixture.path("data"))
         .arg("proxy")
         .args(arguments);
     run(command.args(["--config", file]))
@@ -54,13 +54,13 @@ fn post(world: &World, proxy: &Proxy, path: &str) -> Child {
 /// Waits for the end of a request, and returns its body and status.
 fn ended(request: Child) -> (String, String) {
     let output = request.wait_with_output().unwrap();
-    let said = stdout(&output);
-    let (body, status) = said.rsplit_once('\n').unwrap_or_else(|| panic!("{}", describe(&output)));
+    let printed = stdout(&output);
+    let (body, status) = printed.rsplit_once('\n').unwrap_or_else(|| panic!("{}", describe(&output)));
     (body.to_owned(), status.to_owned())
 }
 
 /// Waits until a request is held, and returns it.
-fn held(world: &World) -> Value {
+fn held_request(world: &World) -> Value {
     let mut found = Value::Null;
     until_blocking("a request is held", || {
         let output = command(world, &["held", "--output", "json"]);
@@ -83,7 +83,7 @@ fn held_requests_are_approved_once_or_for_a_time_and_rejected_by_commands() {
     let text = configuration(&world);
     let proxy = world.start(&text);
     let request = post(&world, &proxy, "/repos/o/r?token=in-the-query");
-    let first = held(&world);
+    let first = held_request(&world);
     assert_eq!(
         (&first["client"], &first["rule"], &first["method"]),
         (&"identity:ci".into(), &"write".into(), &"POST".into())
@@ -114,7 +114,7 @@ fn held_requests_are_approved_once_or_for_a_time_and_rejected_by_commands() {
         &format!("{rule}\n[[proxy.policy.rules]]\nname = \"write\""),
         1,
     );
-    std::fs::write(world.place.path("with-rule.toml"), changed).unwrap();
+    std::fs::write(world.fixture.path("with-rule.toml"), changed).unwrap();
     let explain = |file: &str, path: &str| {
         stdout(&with_file(&world, file, &["explain", "--as", "ci", "-X", "POST", &world.url(path)]))
     };
@@ -123,37 +123,37 @@ fn held_requests_are_approved_once_or_for_a_time_and_rejected_by_commands() {
     let explained = explain("with-rule.toml", "/repos/o/other");
     assert!(explained.starts_with("decision    hold\ndeadline    600 s"), "{explained}");
     assert!(
-        explained.contains(&format!("credential  {}", world.place.path("secret").display())),
+        explained.contains(&format!("credential  {}", world.fixture.path("secret").display())),
         "{explained}"
     );
     // The approval was for one request. The next one is for an hour.
     let request = post(&world, &proxy, "/repos/o/r");
-    let second = held(&world);
+    let second = held_request(&world);
     let approved = command(&world, &["approve", second["id"].as_str().unwrap(), "--for", "1h"]);
     assert!(approved.status.success(), "{}", describe(&approved));
     assert_eq!(ended(request).1, "200");
     assert_eq!(ended(post(&world, &proxy, "/repos/o/r")).1, "200");
     assert_eq!(seen(&world, "POST /repos/"), 3);
     let request = post(&world, &proxy, "/repos/o/other");
-    let third = held(&world);
+    let third = held_request(&world);
     let rejected = command(&world, &["reject", third["id"].as_str().unwrap(), "--reason", "not on Fridays"]);
     assert!(rejected.status.success(), "{}", describe(&rejected));
     let (body, status) = ended(request);
     assert!(status == "403" && body.contains("a person rejected it: not on Fridays"), "{body}");
-    let again = command(&world, &["approve", id]);
-    assert_eq!(again.status.code(), Some(6));
+    let repeated = command(&world, &["approve", id]);
+    assert_eq!(repeated.status.code(), Some(6));
     assert!(
-        stderr(&again).contains("no request with the id") && stderr(&again).contains("hint: "),
+        stderr(&repeated).contains("no request with the id") && stderr(&repeated).contains("hint: "),
         "{}",
-        stderr(&again)
+        stderr(&repeated)
     );
     are_counted_and_audited(&world, &proxy, id);
     drop(proxy);
-    let gone = command(&world, &["held"]);
+    let stopped = command(&world, &["held"]);
     assert!(
-        gone.status.code() == Some(7) && stderr(&gone).contains("no proxy with a policy listens"),
+        stopped.status.code() == Some(7) && stderr(&stopped).contains("no proxy with a policy listens"),
         "{}",
-        describe(&gone)
+        describe(&stopped)
     );
 }
 
@@ -166,7 +166,7 @@ fn are_counted_and_audited(world: &World, proxy: &Proxy, id: &str) {
     ] {
         assert!(figures.contains(line), "{line}: {figures}");
     }
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     assert!(!audit.contains("in-the-query") && !audit.contains("body-of-the-agent"), "{audit}");
     let events: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of_first: Vec<_> = events.iter().filter(|event| event["details"]["hold"] == id).collect();
@@ -191,17 +191,18 @@ fn rule_that_holds_needs_the_control_socket() {
     let world = World::new();
     let text = configuration(&world);
     let disabled = text.replacen("[proxy]\n", "[proxy]\ncontrol_socket = \"none\"\n", 1);
-    std::fs::write(world.place.path("bulla.toml"), disabled).unwrap();
+    std::fs::write(world.fixture.path("bulla.toml"), disabled).unwrap();
     let refused =
-        crate::proxy::proxy_command(&world.place).args(["--config", "bulla.toml"]).output().unwrap();
+        crate::proxy::proxy_command(&world.fixture).args(["--config", "bulla.toml"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("proxy.control_socket is \"none\""), "{}", stderr(&refused));
     // Only the owner can open the socket. A second proxy needs its own.
     let first = world.start(&text);
-    let socket = world.place.path("data/proxy.sock");
+    let socket = world.fixture.path("data/proxy.sock");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let second = crate::proxy::proxy_command(&world.place).args(["--config", "bulla.toml"]).output().unwrap();
+    let second =
+        crate::proxy::proxy_command(&world.fixture).args(["--config", "bulla.toml"]).output().unwrap();
     assert!(!second.status.success() && stderr(&second).contains("proxy.sock"), "{}", describe(&second));
     assert!(stderr(&second).contains("set proxy.control_socket"), "{}", stderr(&second));
     drop(first);

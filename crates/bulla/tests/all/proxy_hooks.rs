@@ -67,13 +67,13 @@ fn python_example_refuses_private_keys_and_masks_card_numbers() {
         assert!(sent.body.contains("x-checked-for: ci") && sent.body.contains("[card]"), "{}", sent.body);
         // The server echoes the injected credential. It is masked before a hook gets the response.
         assert!(!sent.body.contains(CARD) && !sent.body.contains(SECRET), "{}", sent.body);
-        let key = std::fs::read_to_string(world.place.path("up.key")).unwrap();
+        let key = std::fs::read_to_string(world.fixture.path("up.key")).unwrap();
         let refused = world.curl(&proxy, "ci", &["--data-binary", &key, &world.url("/repos/o")]);
         assert_eq!(refused.status, "403", "{}", describe(&refused.output));
         assert!(refused.body.contains("contains a private key"), "{}", refused.body);
         drop(proxy);
     }
-    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(world.fixture.path("audit.jsonl")).unwrap();
     let refused = "\"hooks\":[{\"decision\":\"reply\",\"hook\":\"keys\"}]";
     assert_eq!(audit.matches(refused).count(), 2, "{audit}");
     assert!(audit.contains("{\"decision\":\"change\",\"hook\":\"cards\"}"), "{audit}");
@@ -91,7 +91,7 @@ fn go_example_refuses_private_keys() {
     let proxy = world.start(&text);
     let sent = world.curl(&proxy, "ci", &[&world.url("/repos/o")]);
     assert!(sent.is_sent().body.contains("x-checked-for: ci"), "{}", sent.body);
-    let key = std::fs::read_to_string(world.place.path("up.key")).unwrap();
+    let key = std::fs::read_to_string(world.fixture.path("up.key")).unwrap();
     let refused = world.curl(&proxy, "ci", &["--data-binary", &key, &world.url("/repos/o")]);
     assert!(refused.status == "403" && refused.body.contains("contains a private key"), "{}", refused.body);
     // Without the service, nothing is sent.
@@ -115,8 +115,8 @@ fn hooks_are_checked_at_the_start_and_stay_until_a_restart() {
         (hook("a", "ext_authz", "hooks.example:80", ""), "must use https"),
         (hook("a", "thrift", nowhere, ""), "unknown variant `thrift`"),
     ] {
-        std::fs::write(world.place.path("bulla.toml"), configuration(&world, &wrong)).unwrap();
-        let mut command = crate::proxy::proxy_command(&world.place);
+        std::fs::write(world.fixture.path("bulla.toml"), configuration(&world, &wrong)).unwrap();
+        let mut command = crate::proxy::proxy_command(&world.fixture);
         let output = command.args(["--config", "bulla.toml"]).output().unwrap();
         assert!(
             !output.status.success() && describe(&output).contains(wanted),

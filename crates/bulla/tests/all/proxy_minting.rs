@@ -28,8 +28,8 @@ fn with_names(world: &World) -> Command {
 }
 
 fn figures(proxy: &Proxy) -> String {
-    let asked = Command::new("curl").args(["-sS", "--noproxy", "*", &proxy.figures]).output();
-    stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
+    let output = Command::new("curl").args(["-sS", "--noproxy", "*", &proxy.figures]).output();
+    stdout(&output.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
 }
 
 /// Waits until the socket accepts connections.
@@ -45,38 +45,38 @@ fn wait_for(path: &std::path::Path) {
 fn caddy_serves_leaves_signed_by_the_proxy_ca() {
     let world = World::new();
     let proxy = World::start(&mut with_names(&world));
-    let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("caddy.sock"));
+    let (minting, socket) = (proxy.minting.clone().unwrap(), world.fixture.path("caddy.sock"));
     let settings = format!(
         "{{\n admin off\n storage file_system {}\n}}\nhttps:// {{\n bind unix/{}\n tls {{\n \
          get_certificate http http://{minting}/certificate\n }}\n respond \"hello {{host}}\"\n}}\n",
-        world.place.path("caddy").display(),
+        world.fixture.path("caddy").display(),
         socket.display()
     );
-    std::fs::write(world.place.path("Caddyfile"), settings).unwrap();
+    std::fs::write(world.fixture.path("Caddyfile"), settings).unwrap();
     let mut caddy = Command::new("caddy");
     caddy
-        .current_dir(world.place.folder.path())
-        .env("HOME", world.place.folder.path())
+        .current_dir(world.fixture.folder.path())
+        .env("HOME", world.fixture.folder.path())
         .args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let caddy = caddy.spawn().unwrap_or_else(|error| panic!("apt-get install -y caddy ({error})"));
     let _caddy = Running(caddy);
     wait_for(&socket);
-    let ask = |name: &str| {
+    let request_leaf = |name: &str| {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "60", "--noproxy", "*", "--unix-socket"]).arg(&socket);
         curl.arg("--cacert").arg(world.authority()).arg(format!("https://{name}/"));
         curl.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let all: Vec<Child> = (0..32).map(|_| ask("a.sandbox.example")).collect();
+    let all: Vec<Child> = (0..32).map(|_| request_leaf("a.sandbox.example")).collect();
     for curl in all {
         let output = curl.wait_with_output().unwrap();
         assert_eq!(stdout(&output), "hello a.sandbox.example", "{}", describe(&output));
     }
     assert!(figures(&proxy).contains("bulla_intercept_leaves_minted_total 1\n"), "{}", figures(&proxy));
     // A name that is not allowed.
-    assert!(!ask("a.other.example").wait().unwrap().success());
+    assert!(!request_leaf("a.other.example").wait().unwrap().success());
 }
 
 #[test]
@@ -91,30 +91,30 @@ fn minting_without_tls_or_names_is_rejected() {
         for (name, value) in variables {
             command.env(format!("BULLA_PROXY_MINTING_{name}"), value);
         }
-        let said = describe(&run(&mut command));
-        assert!(said.contains(wanted) && said.contains("hint:"), "{said}");
+        let printed = describe(&run(&mut command));
+        assert!(printed.contains(wanted) && printed.contains("hint:"), "{printed}");
     }
 }
 
 #[test]
 fn ca_key_in_a_key_service_signs_an_intermediate() {
     let mut world = World::new();
-    std::fs::copy(world.place.path("ca.key"), world.place.path("keys/ca.key")).unwrap();
-    world.place.serve(&["--dir", "keys"]);
+    std::fs::copy(world.fixture.path("ca.key"), world.fixture.path("keys/ca.key")).unwrap();
+    world.fixture.serve(&["--dir", "keys"]);
     let mut command = world.command(&["--ca-certificate", "ca.pem"]);
     command
-        .env("BULLA_PROXY_AUTHORITY_KEYS", format!("unix:{}", world.place.path("data/keys.sock").display()))
+        .env("BULLA_PROXY_AUTHORITY_KEYS", format!("unix:{}", world.fixture.path("data/keys.sock").display()))
         .env("BULLA_PROXY_AUTHORITY_INTERMEDIATE", "true");
     let proxy = World::start(&mut command);
-    let ca = world.place.path("ca.pem");
+    let ca = world.fixture.path("ca.pem");
     let output = world.curl(&proxy, &["-v", "--cacert", ca.to_str().unwrap()]);
-    let said = describe(&output);
-    assert!(output.status.success() && said.contains("Bulla proxy intermediate"), "{said}");
+    let printed = describe(&output);
+    assert!(output.status.success() && printed.contains("Bulla proxy intermediate"), "{printed}");
     // Without the key service the intermediate cannot be created, and the proxy does not start.
     drop(proxy);
-    world.place.stop();
-    let said = describe(&run(&mut command));
-    assert!(said.contains("cannot create the intermediate CA:") && said.contains("hint:"), "{said}");
+    world.fixture.stop();
+    let printed = describe(&run(&mut command));
+    assert!(printed.contains("cannot create the intermediate CA:") && printed.contains("hint:"), "{printed}");
 }
 
 /// See `.ci/interop leaves`.
@@ -123,30 +123,30 @@ fn ca_key_in_a_key_service_signs_an_intermediate() {
 fn envoy_gets_leaves_on_demand_and_each_is_minted_once() {
     let world = World::new();
     let proxy = World::start(&mut with_names(&world));
-    let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("envoy.sock"));
+    let (minting, socket) = (proxy.minting.clone().unwrap(), world.fixture.path("envoy.sock"));
     let settings = include_str!("envoy_on_demand.yaml")
         .replace("SOCKET", &socket.display().to_string())
         .replace("MINTING", minting.rsplit(':').next().unwrap());
-    std::fs::write(world.place.path("envoy.yaml"), settings).unwrap();
+    std::fs::write(world.fixture.path("envoy.yaml"), settings).unwrap();
     let mut envoy = Command::new("envoy");
-    envoy.current_dir(world.place.folder.path()).args(["-c", "envoy.yaml", "--concurrency", "1"]);
+    envoy.current_dir(world.fixture.folder.path()).args(["-c", "envoy.yaml", "--concurrency", "1"]);
     envoy.arg("--use-dynamic-base-id").stdout(Stdio::null()).stderr(Stdio::null());
     let _envoy = Running(envoy.spawn().unwrap_or_else(|error| panic!("see .ci/interop leaves ({error})")));
     wait_for(&socket);
-    let ask = |name: &str| {
+    let request_leaf = |name: &str| {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "60", "--noproxy", "*", "--unix-socket"]).arg(&socket);
         curl.arg("--cacert").arg(world.authority()).arg(format!("https://{name}/"));
         curl.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let hosts: Vec<String> = (0..5).map(|host| format!("h{host}.sandbox.example")).collect();
-    let all: Vec<Child> = hosts.iter().flat_map(|host| (0..6).map(|_| ask(host))).collect();
+    let all: Vec<Child> = hosts.iter().flat_map(|host| (0..6).map(|_| request_leaf(host))).collect();
     for curl in all {
         let output = curl.wait_with_output().unwrap();
         assert_eq!(stdout(&output), "hello by envoy", "{}", describe(&output));
     }
     assert!(figures(&proxy).contains("bulla_intercept_leaves_minted_total 5\n"), "{}", figures(&proxy));
-    assert!(!ask("a.other.example").wait().unwrap().success(), "a name that is not allowed");
+    assert!(!request_leaf("a.other.example").wait().unwrap().success(), "a name that is not allowed");
 }
 
 /// See `.ci/interop leaves`.
@@ -162,14 +162,14 @@ fn goproxy_gets_each_leaf_minted_once() {
     let mut address = String::new();
     BufReader::new(goproxy.0.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let hosts: Vec<String> = (0..5).map(|host| format!("h{host}.sandbox.example")).collect();
-    let ask = |host: &String| {
+    let request_leaf = |host: &String| {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy"]).arg(address.trim());
         curl.arg("--cacert").arg(world.authority()).arg(format!("https://{host}/"));
         (host.clone(), curl.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     };
     let all: Vec<(String, Child)> =
-        hosts.iter().flat_map(|host| (0..32).map(move |_| host)).map(ask).collect();
+        hosts.iter().flat_map(|host| (0..32).map(move |_| host)).map(request_leaf).collect();
     for (host, curl) in all {
         let output = curl.wait_with_output().unwrap();
         assert_eq!(stdout(&output), format!("hello {host}"), "{}", describe(&output));

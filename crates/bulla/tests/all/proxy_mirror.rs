@@ -9,9 +9,9 @@ use crate::world::{describe, stdout};
 fn subject(world: &World, proxy: &Proxy) -> String {
     let output = world.curl(proxy, &["-v"]);
     assert!(output.status.success() && stdout(&output).contains("s_server"), "{}", describe(&output));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let subject = said.lines().find_map(|line| line.split_once("subject: ")).map(|(_, subject)| subject);
-    subject.unwrap_or_else(|| panic!("{said}")).trim().to_owned()
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let subject = printed.lines().find_map(|line| line.split_once("subject: ")).map(|(_, subject)| subject);
+    subject.unwrap_or_else(|| panic!("{printed}")).trim().to_owned()
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn mirrored_leaf_has_the_subject_of_the_server_certificate() {
     assert_eq!(subject(&world, &proxy), "CN=localhost");
     drop(proxy);
     // The configuration file enables mirroring for all names that are in no list.
-    std::fs::write(world.place.path("bulla.toml"), "[proxy]\nothers = \"mirror\"\n").unwrap();
-    let config = world.place.path("bulla.toml");
+    std::fs::write(world.fixture.path("bulla.toml"), "[proxy]\nothers = \"mirror\"\n").unwrap();
+    let config = world.fixture.path("bulla.toml");
     let proxy = World::start(world.command(&[]).arg("--config").arg(config));
     assert_eq!(subject(&world, &proxy), "CN=up");
 }

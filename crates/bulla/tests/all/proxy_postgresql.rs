@@ -18,25 +18,25 @@ const PASSWORD: &str = "canary-of-the-database-5c1e";
 
 /// A server with the user `app`, and the databases `shop` and `secret`. The identity `ci` has the credential of `app`.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     cluster: Cluster,
     port: u16,
 }
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::new();
-        place.certified("DNS:localhost,IP:127.0.0.1");
+        let fixture = Fixture::new();
+        fixture.certified("DNS:localhost,IP:127.0.0.1");
         let cluster = Cluster::start();
         for statement in ["CREATE DATABASE shop", "CREATE DATABASE secret"] {
             assert!(cluster.psql("postgres", statement));
         }
-        let file = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
+        let file = |name: &str| std::fs::read_to_string(fixture.path(name)).unwrap();
         let _ = cluster.enable_tls(&file("up.pem"), &file("up.key"));
         let port = cluster.require_passwords();
         cluster.stop();
         cluster.resume();
-        let world = Self { place, cluster, port };
+        let world = Self { fixture, cluster, port };
         assert!(world.cluster.psql("postgres", "CREATE ROLE app LOGIN"));
         world.set_password(PASSWORD);
         world
@@ -45,14 +45,14 @@ impl World {
     /// Sets the password of `app`, at the server and in the file of the proxy.
     fn set_password(&self, password: &str) {
         assert!(self.cluster.psql("postgres", &format!("ALTER ROLE app PASSWORD '{password}'")));
-        let file = self.place.path("password");
+        let file = self.fixture.path("password");
         std::fs::write(&file, password).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// Returns a configuration, with more settings of `[proxy]`, `[proxy.access]` and the listener.
     fn configuration(&self, [proxy, access, listener]: [&str; 3]) -> String {
-        let (port, password) = (self.port, self.place.path("password").display().to_string());
+        let (port, password) = (self.port, self.fixture.path("password").display().to_string());
         let digest = |name: &str| x509::Fingerprint::of(format!("token-of-{name}").as_bytes());
         format!(
             "[proxy]\n{proxy}\n[proxy.requests]\naudit_file = \"audit.jsonl\"\naccess_log_file = \"access.log\"\n\
@@ -75,15 +75,15 @@ impl World {
     }
 
     fn start(&self, configuration: &str) -> Proxy {
-        std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
-        ProxyWorld::start(proxy_command(&self.place).args(["--config", "bulla.toml"]))
+        std::fs::write(self.fixture.path("bulla.toml"), configuration).unwrap();
+        ProxyWorld::start(proxy_command(&self.fixture).args(["--config", "bulla.toml"]))
     }
 
     /// Returns psql as the identity `who`.
     fn psql(&self, port: u16, who: &str, more: &str) -> Command {
         let mut psql = Command::new("psql");
-        psql.current_dir(self.place.folder.path())
-            .env("HOME", self.place.folder.path())
+        psql.current_dir(self.fixture.folder.path())
+            .env("HOME", self.fixture.folder.path())
             .env("PGPASSWORD", format!("token-of-{who}"))
             .args(["-X", "-q", "-A", "-t", "-w"])
             .arg(format!(
@@ -92,7 +92,7 @@ impl World {
         psql
     }
 
-    fn ask(&self, proxy: &Proxy, who: &str, more: &str, query: &str) -> Output {
+    fn run_query(&self, proxy: &Proxy, who: &str, more: &str, query: &str) -> Output {
         run(self.psql(proxy.postgresql.unwrap(), who, more).args(["-c", query]))
     }
 
@@ -113,7 +113,7 @@ impl World {
     }
 
     fn audit(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.place.path("audit.jsonl")).unwrap();
+        let text = std::fs::read_to_string(self.fixture.path("audit.jsonl")).unwrap();
         assert!(!text.contains(PASSWORD), "{text}");
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -141,10 +141,10 @@ fn recorded(port: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
             });
             let (received, mut from, mut to) = (Arc::clone(&received), server, client);
             std::thread::spawn(move || {
-                let mut piece = [0; 4_096];
-                while let Ok(count @ 1..) = from.read(&mut piece) {
-                    received.lock().unwrap().extend_from_slice(&piece[..count]);
-                    if to.write_all(&piece[..count]).is_err() {
+                let mut chunk = [0; 4_096];
+                while let Ok(count @ 1..) = from.read(&mut chunk) {
+                    received.lock().unwrap().extend_from_slice(&chunk[..count]);
+                    if to.write_all(&chunk[..count]).is_err() {
                         break;
                     }
                 }
@@ -170,23 +170,29 @@ fn agent_queries_a_database_with_its_token_and_never_gets_the_password() {
     // Large results in both directions.
     let copy =
         "CREATE TEMP TABLE t AS SELECT repeat('x', 1000) FROM generate_series(1, 20000); COPY t TO STDOUT";
-    let output = world.ask(&proxy, "ci", "dbname=shop", copy);
+    let output = world.run_query(&proxy, "ci", "dbname=shop", copy);
     assert_eq!(output.stdout.len(), 20_000 * 1_001, "{}", stderr(&output));
 
-    refused(&world.ask(&proxy, "ci-", "dbname=shop", "SELECT 1"), &["wrong user name, password or token"]);
-    let denied = world.ask(&proxy, "other", "dbname=shop", "SELECT 1");
+    refused(
+        &world.run_query(&proxy, "ci-", "dbname=shop", "SELECT 1"),
+        &["wrong user name, password or token"],
+    );
+    let denied = world.run_query(&proxy, "other", "dbname=shop", "SELECT 1");
     refused(
         &denied,
         &["the default of the policy denies identity other", "database shop on localhost", "HINT"],
     );
-    let denied = world.ask(&proxy, "ci", "dbname=secret", "SELECT 1");
+    let denied = world.run_query(&proxy, "ci", "dbname=secret", "SELECT 1");
     refused(
         &denied,
         &["rule no-secrets of the policy denies identity ci a session with the database secret"],
     );
-    let copied = world.ask(&proxy, "ci", "dbname=shop replication=database", "IDENTIFY_SYSTEM");
+    let copied = world.run_query(&proxy, "ci", "dbname=shop replication=database", "IDENTIFY_SYSTEM");
     refused(&copied, &["does not support replication connections"]);
-    refused(&world.ask(&proxy, "ci", "dbname=absent", "SELECT 1"), &["database \"absent\" does not exist"]);
+    refused(
+        &world.run_query(&proxy, "ci", "dbname=absent", "SELECT 1"),
+        &["database \"absent\" does not exist"],
+    );
 
     // An event for the decision, before the login, and one for the outcome.
     let events = world.audit();
@@ -234,10 +240,10 @@ fn session_of_a_removed_token_ends_with_its_query() {
     let sleeping = world.sleep(proxy.postgresql.unwrap());
     let (before, rest) =
         world.usual().split_once("tokens = [").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-    let (_, kept) = rest.split_once("}, ").unwrap();
+    let (_, remaining) = rest.split_once("}, ").unwrap();
     let without =
-        format!("{before}tokens = [{kept}").replace("users = [\"ci\"]", "networks = [\"192.0.2.0/24\"]");
-    std::fs::write(world.place.path("bulla.toml"), without).unwrap();
+        format!("{before}tokens = [{remaining}").replace("users = [\"ci\"]", "networks = [\"192.0.2.0/24\"]");
+    std::fs::write(world.fixture.path("bulla.toml"), without).unwrap();
     let output = sleeping.wait_with_output().unwrap();
     refused(&output, &["server closed the connection"]);
     until_blocking("the query to be cancelled", || world.queries(0));
@@ -247,13 +253,14 @@ fn session_of_a_removed_token_ends_with_its_query() {
 fn changed_password_of_the_database_is_read_at_the_next_login() {
     let world = World::new();
     let proxy = world.start(&world.usual());
-    let asks = || stdout(&world.ask(&proxy, "ci", "dbname=shop", "SELECT current_user")).trim().to_owned();
-    assert_eq!(asks(), "app");
+    let current_user =
+        || stdout(&world.run_query(&proxy, "ci", "dbname=shop", "SELECT current_user")).trim().to_owned();
+    assert_eq!(current_user(), "app");
     world.set_password("another-canary-77aa");
-    assert_eq!(asks(), "app");
+    assert_eq!(current_user(), "app");
     // The server has another password than the file.
     assert!(world.cluster.psql("postgres", "ALTER ROLE app PASSWORD 'unknown'"));
-    let output = world.ask(&proxy, "ci", "dbname=shop", "SELECT 1");
+    let output = world.run_query(&proxy, "ci", "dbname=shop", "SELECT 1");
     refused(&output, &["rejected the login of the proxy: SQLSTATE 28P01"]);
 }
 
@@ -261,25 +268,25 @@ fn changed_password_of_the_database_is_read_at_the_next_login() {
 fn database_server_must_have_a_trusted_certificate_unless_tls_is_disabled() {
     let mut world = World::new();
     let proxy = world.start(&world.configuration([""; 3]));
-    let untrusted = world.ask(&proxy, "ci", "dbname=shop", "SELECT 1");
+    let untrusted = world.run_query(&proxy, "ci", "dbname=shop", "SELECT 1");
     refused(&untrusted, &["does not trust the TLS certificate of the database server", "ca_files"]);
     drop(proxy);
     // Its certificate is trusted, but for other names.
-    let file = |place: &Fixture, name: &str| std::fs::read_to_string(place.path(name)).unwrap();
-    world.place.openssl(
+    let file = |fixture: &Fixture, name: &str| std::fs::read_to_string(fixture.path(name)).unwrap();
+    world.fixture.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout else.key -out else.pem -subj /CN=else -CA ca.pem \
          -CAkey ca.key -addext subjectAltName=DNS:else.example -addext basicConstraints=critical,CA:FALSE",
     );
-    let (certificate, key) = (file(&world.place, "else.pem"), file(&world.place, "else.key"));
+    let (certificate, key) = (file(&world.fixture, "else.pem"), file(&world.fixture, "else.key"));
     world.port = world.cluster.enable_tls(&certificate, &key);
     world.cluster.stop();
     world.cluster.resume();
     let proxy = world.start(&world.usual());
-    let impostor = world.ask(&proxy, "ci", "dbname=shop", "SELECT 1");
+    let impostor = world.run_query(&proxy, "ci", "dbname=shop", "SELECT 1");
     refused(&impostor, &["does not trust the TLS certificate of the database server"]);
     drop(proxy);
     let proxy = world.start(&world.configuration(["", "", "tls = \"disable\""]));
-    let output = world.ask(&proxy, "ci", "dbname=shop", "SELECT current_user");
+    let output = world.run_query(&proxy, "ci", "dbname=shop", "SELECT current_user");
     assert_eq!(stdout(&output).trim(), "app", "{}", describe(&output));
 }
 
@@ -309,16 +316,16 @@ fn token_is_accepted_over_tls_or_from_this_machine_only() {
 
 #[test]
 fn decision_about_a_session_is_explained_and_needs_a_policy() {
-    let place = Fixture::new();
+    let fixture = Fixture::new();
     let text = "[proxy.access]\ntokens = [{ name = \"ci\", sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
                 [[proxy.policy.identities]]\nname = \"ci\"\nusers = [\"ci\"]\n\
                 [[proxy.policy.rules]]\nname = \"shop\"\nidentities = [\"ci\"]\nhost = [\"db.example.com\"]\ndatabase = [\"shop\"]\n\
                 [[proxy.rules]]\nname = \"app\"\nhost = [\"db.example.com\"]\n\
                 inject = { file = \"/etc/bulla/db\", as = \"postgresql\", user = \"app\", identities = [\"ci\"] }\n";
-    std::fs::write(place.path("bulla.toml"), text).unwrap();
+    std::fs::write(fixture.path("bulla.toml"), text).unwrap();
     let explain = |url: &str| {
         let mut command = bulla();
-        command.current_dir(place.folder.path()).env("BULLA_DATA", place.path("data"));
+        command.current_dir(fixture.folder.path()).env("BULLA_DATA", fixture.path("data"));
         let options = ["--config", "bulla.toml", "proxy", "explain", "--as", "ci", "--output", "json"];
         run(command.args(options).arg(url))
     };
@@ -345,10 +352,10 @@ fn decision_about_a_session_is_explained_and_needs_a_policy() {
         );
     }
     std::fs::write(
-        place.path("bulla.toml"),
+        fixture.path("bulla.toml"),
         "[[proxy.postgresql]]\nlisten = \"127.0.0.1:0\"\nhost = \"db.example.com\"\n",
     )
     .unwrap();
-    let output = run(proxy_command(&place).args(["--config", "bulla.toml"]));
+    let output = run(proxy_command(&fixture).args(["--config", "bulla.toml"]));
     refused(&output, &["proxy.postgresql needs a policy"]);
 }

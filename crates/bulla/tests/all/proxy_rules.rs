@@ -14,52 +14,52 @@ const SECOND: &str = "canary-second-77e0";
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A background program and its output.
-struct Beside {
+struct BackgroundProcess {
     child: Child,
     input: Option<ChildStdin>,
-    said: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
 }
 
-impl Beside {
+impl BackgroundProcess {
     fn start(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = Arc::<Mutex<String>>::default();
+        let printed = Arc::<Mutex<String>>::default();
         let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         for stream in [Box::new(out) as Box<dyn Read + Send>, Box::new(errors)] {
-            let said = Arc::clone(&said);
+            let printed = Arc::clone(&printed);
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    *said.lock().unwrap() += &format!("{line}\n");
+                    *printed.lock().unwrap() += &format!("{line}\n");
                 }
             });
         }
-        Self { input: child.stdin.take(), child, said }
+        Self { input: child.stdin.take(), child, printed }
     }
 
-    fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     /// Returns the output after `after` bytes, once `done` accepts it.
-    fn says(&self, after: usize, done: impl Fn(&str) -> bool) -> String {
+    fn wait_for(&self, after: usize, done: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
-            let said = self.said().split_off(after);
-            if done(&said) {
-                return said;
+            let printed = self.printed().split_off(after);
+            if done(&printed) {
+                return printed;
             }
             assert!(
                 began.elapsed() < TIMEOUT,
                 "it said only: {}",
-                said.chars().take(4_000).collect::<String>()
+                printed.chars().take(4_000).collect::<String>()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-impl Drop for Beside {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -68,12 +68,12 @@ impl Drop for Beside {
 
 struct World {
     house: House,
-    upstream: Beside,
+    upstream: BackgroundProcess,
     port: u16,
-    proxy: Beside,
+    proxy: BackgroundProcess,
     address: String,
     /// Bytes of the upstream's output that belong to answered requests.
-    heard: usize,
+    consumed: usize,
 }
 
 fn rules(port: u16, more: &str) -> String {
@@ -100,7 +100,7 @@ impl World {
         }
         let mut server = Command::new("openssl");
         server.current_dir(house.path(""));
-        let upstream = Beside::start(server.args([
+        let upstream = BackgroundProcess::start(server.args([
             "s_server",
             "-accept",
             "127.0.0.1:0",
@@ -109,14 +109,15 @@ impl World {
             "-key",
             "up.key",
         ]));
-        let said = upstream.says(0, |said| said.lines().any(|line| line.starts_with("ACCEPT ")));
-        let line = said.lines().find(|line| line.starts_with("ACCEPT ")).unwrap();
+        let printed = upstream.wait_for(0, |printed| printed.lines().any(|line| line.starts_with("ACCEPT ")));
+        let line = printed.lines().find(|line| line.starts_with("ACCEPT ")).unwrap();
         let port = line.trim().rsplit(':').next().unwrap().parse().unwrap();
         house.configure(&rules(port, ""));
-        let proxy = Beside::start(&mut house.bulla(&["proxy", "--log", "trace"]));
-        let said = proxy.says(0, |said| said.contains("try: curl"));
-        let address = said.split("the proxy listens on ").nth(1).unwrap().lines().next().unwrap().to_owned();
-        Self { house, upstream, port, proxy, address, heard: 0 }
+        let proxy = BackgroundProcess::start(&mut house.bulla(&["proxy", "--log", "trace"]));
+        let printed = proxy.wait_for(0, |printed| printed.contains("try: curl"));
+        let address =
+            printed.split("the proxy listens on ").nth(1).unwrap().lines().next().unwrap().to_owned();
+        Self { house, upstream, port, proxy, address, consumed: 0 }
     }
 
     fn curl(&self, path: &str) -> Command {
@@ -143,15 +144,15 @@ impl World {
     }
 
     /// Sends a request with curl, and answers as the server with an echo. Returns the received authorization, and curl's output.
-    fn asks(&mut self, path: &str, status: impl Fn(&str) -> &'static str) -> (String, Output) {
+    fn request(&mut self, path: &str, status: impl Fn(&str) -> &'static str) -> (String, Output) {
         let client =
             self.curl(path).spawn().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
         let line = format!("GET {path} HTTP/1.1");
-        let asked = self
-            .upstream
-            .says(self.heard, |said| said.split_once(&line).is_some_and(|(_, after)| after.contains("\n\n")));
-        self.heard += asked.len();
-        let shown = asked
+        let received = self.upstream.wait_for(self.consumed, |printed| {
+            printed.split_once(&line).is_some_and(|(_, after)| after.contains("\n\n"))
+        });
+        self.consumed += received.len();
+        let shown = received
             .lines()
             .find_map(|line| line.strip_prefix("authorization: "))
             .unwrap_or_default()
@@ -178,21 +179,21 @@ fn set(house: &House, name: &str, value: &str) {
 #[test]
 fn injected_credential_is_visible_only_to_the_server() {
     let mut world = World::new();
-    let (shown, output) = world.asks("/api/1", |_| "200 OK");
+    let (shown, output) = world.request("/api/1", |_| "200 OK");
     assert_eq!(shown, format!("Bearer {FIRST}"));
-    let said = describe(&output);
+    let printed = describe(&output);
     assert!(
-        said.contains("200 OK") && said.to_lowercase().contains("x-echo: you sent bearer [redacted]"),
-        "{said}"
+        printed.contains("200 OK") && printed.to_lowercase().contains("x-echo: you sent bearer [redacted]"),
+        "{printed}"
     );
-    assert!(!said.contains("canary"), "{said}");
+    assert!(!printed.contains("canary"), "{printed}");
     // The credential changes. The change event may already have arrived. Otherwise the 401 triggers a new read.
     set(&world.house, "/team/api", SECOND);
     let only_new = |shown: &str| if shown.ends_with(SECOND) { "200 OK" } else { "401 Unauthorized" };
-    let (mut shown, mut output) = world.asks("/api/2", only_new);
+    let (mut shown, mut output) = world.request("/api/2", only_new);
     if shown != format!("Bearer {SECOND}") {
         assert!(describe(&output).contains("401"), "{}", describe(&output));
-        (shown, output) = world.asks("/api/3", only_new);
+        (shown, output) = world.request("/api/3", only_new);
     }
     assert_eq!(shown, format!("Bearer {SECOND}"), "{}", describe(&output));
     assert!(!describe(&output).contains("canary"), "{}", describe(&output));
@@ -205,7 +206,7 @@ fn injected_credential_is_visible_only_to_the_server() {
     };
     world.until("the recording", || har().contains("/api/2"));
     assert!(har().contains("\"status\":200") && har().contains("\"version\":\"1.2\""), "{}", har());
-    let log = world.proxy.said();
+    let log = world.proxy.printed();
     assert!(log.contains("TRACE"), "the log says everything");
     let output = describe(&output);
     let all =
@@ -231,31 +232,34 @@ fn rules_are_reloaded_and_an_unavailable_store_blocks_requests() {
         world.port
     );
     let changed = rules(world.port, &more);
-    let before = world.proxy.said().len();
+    let before = world.proxy.printed().len();
     world.house.configure(&changed);
-    world.proxy.says(before, |said| said.contains("were reloaded"));
+    world.proxy.wait_for(before, |printed| printed.contains("were reloaded"));
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
     // Invalid rules change nothing, and are reported in the log.
-    let before = world.proxy.said().len();
+    let before = world.proxy.printed().len();
     world.house.configure(&rules(world.port, "[[proxy.rules]]\nblock = 200\n"));
-    let said = world.proxy.says(before, |said| said.contains("are unchanged"));
-    assert!(said.contains("rule 2: block: 200 is not an error status"), "{said}");
+    let printed = world.proxy.wait_for(before, |printed| printed.contains("are unchanged"));
+    assert!(printed.contains("rule 2: block: 200 is not an error status"), "{printed}");
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
     // HUP triggers an immediate reload.
-    let before = world.proxy.said().len();
+    let before = world.proxy.printed().len();
     world.house.configure(&changed);
     assert!(
         Command::new("kill").args(["-HUP", &world.proxy.child.id().to_string()]).status().unwrap().success()
     );
-    world.proxy.says(before, |said| said.contains("were reloaded"));
+    world.proxy.wait_for(before, |printed| printed.contains("were reloaded"));
     // The store is down: a credential that was never fetched is unavailable, and the request is not forwarded.
     world.house.kill();
     let output = run(&mut world.curl("/other"));
-    let said = describe(&output);
-    assert!(said.contains("503") && said.to_lowercase().contains("proxy-status: bulla; error="), "{said}");
-    assert!(!world.upstream.said().contains("/other"), "{}", world.upstream.said());
+    let printed = describe(&output);
+    assert!(
+        printed.contains("503") && printed.to_lowercase().contains("proxy-status: bulla; error="),
+        "{printed}"
+    );
+    assert!(!world.upstream.printed().contains("/other"), "{}", world.upstream.printed());
 }
 
 #[test]
@@ -272,7 +276,10 @@ fn invalid_rule_is_rejected_with_its_number_and_a_hint() {
     ] {
         std::fs::write(&file, format!("[[proxy.rules]]\n{rule}\n")).unwrap();
         let output = run(bulla().args(["proxy", "--config"]).arg(&file).env("HOME", folder.path()));
-        let said = describe(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+        let printed = describe(&output);
+        assert!(
+            output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"),
+            "{printed}"
+        );
     }
 }

@@ -26,14 +26,14 @@ fn serial(world: &World, proxy: &Proxy, name: &str) -> String {
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
-    let said = Command::new("openssl")
+    let printed = Command::new("openssl")
         .args(["x509", "-noout", "-serial"])
         .stdin(shown.stdout.take().unwrap())
         .output()
         .unwrap();
     shown.wait().unwrap();
-    assert!(said.status.success(), "{}", describe(&said));
-    stdout(&said)
+    assert!(printed.status.success(), "{}", describe(&printed));
+    stdout(&printed)
 }
 
 fn shared(world: &World, url: &str) -> Command {
@@ -83,9 +83,9 @@ fn second_proxy_mints_when_the_first_is_killed_while_minting() {
     let mut world = World::new();
     let cluster = store::testing::Cluster::start();
     let url = cluster.database();
-    std::fs::copy(world.place.path("ca.key"), world.place.path("keys/ca.key")).unwrap();
-    world.place.serve(&["--dir", "keys"]);
-    let socket = format!("unix:{}", world.place.path("data/keys.sock").display());
+    std::fs::copy(world.fixture.path("ca.key"), world.fixture.path("keys/ca.key")).unwrap();
+    world.fixture.serve(&["--dir", "keys"]);
+    let socket = format!("unix:{}", world.fixture.path("data/keys.sock").display());
     let with = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url.to_string());
@@ -95,22 +95,22 @@ fn second_proxy_mints_when_the_first_is_killed_while_minting() {
     };
     let first = World::start(with(&["--ca-certificate", "ca.pem"]).env("BULLA_PROXY_AUTHORITY_KEYS", socket));
     let second = World::start(&mut with(&["--ca-certificate", "ca.pem", "--ca-key", "ca.key"]));
-    let service = world.place.service.as_ref().unwrap().id().to_string();
+    let service = world.fixture.service.as_ref().unwrap().id().to_string();
     let signal =
         |name: &str| assert!(Command::new("kill").args([name, &service]).status().unwrap().success());
     signal("-STOP");
-    let ca = world.place.path("ca.pem");
+    let ca = world.fixture.path("ca.pem");
     // Opened first, because the lease does not wait for it.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = runtime.block_on(store::Store::open(&url)).unwrap();
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
+        let request = scope.spawn(|| world.curl(&first, &["--cacert", ca.to_str().unwrap()]));
         until("it has the lease", || {
             runtime.block_on(proxy::tables::ProxyLeaves::of(&store).counts()).unwrap() == 1
         });
         let killed = Command::new("kill").args(["-KILL", &first.process_id().to_string()]).status();
         assert!(killed.unwrap().success());
-        assert!(!asked.join().unwrap().status.success());
+        assert!(!request.join().unwrap().status.success());
     });
     // The second proxy waits until the lease expires, and then mints the leaf.
     assert!(serial(&world, &second, "localhost").contains("serial="));
@@ -145,30 +145,30 @@ fn proxy_started_before_its_database_joins_it_later() {
     assert_eq!(figure(&refusing, "bulla_intercept_store_found_total"), 1);
     // A wrong database that is reachable ends the start.
     let mut other = shared(&world, &url);
-    other.env("BULLA_DATA", world.place.path("other"));
-    let said = describe(&run(&mut other));
-    assert!(said.contains("copy master.key"), "{said}");
+    other.env("BULLA_DATA", world.fixture.path("other"));
+    let printed = describe(&run(&mut other));
+    assert!(printed.contains("copy master.key"), "{printed}");
 }
 
 #[test]
 fn leaves_on_disk_are_reused_after_a_restart() {
     let world = World::new();
-    let kept = |arguments: &[&str]| {
+    let store_on_disk = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command
             .env("BULLA_PROXY_STORE_BACKEND", "disk")
-            .env("BULLA_PROXY_STORE_FOLDER", world.place.path("kept"));
+            .env("BULLA_PROXY_STORE_FOLDER", world.fixture.path("kept"));
         World::start(&mut command)
     };
-    let proxy = kept(&[]);
+    let proxy = store_on_disk(&[]);
     assert!(world.curl(&proxy, &[]).status.success());
     let shown = serial(&world, &proxy, "localhost");
     drop(proxy);
-    let proxy = kept(&[]);
+    let proxy = store_on_disk(&[]);
     assert_eq!(serial(&world, &proxy, "localhost"), shown);
     assert!(world.curl(&proxy, &[]).status.success(), "its key was found with it");
     assert_eq!(figure(&proxy, "bulla_intercept_leaves_minted_total"), 0);
-    let file = std::fs::metadata(world.place.path("kept/proxy-leaves.db")).unwrap();
+    let file = std::fs::metadata(world.fixture.path("kept/proxy-leaves.db")).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
 }
 
@@ -177,9 +177,9 @@ fn invalid_leaf_store_settings_are_rejected_with_a_hint() {
     let world = World::new();
     let refused = |command: &mut Command, code: i32, wanted: &[&str]| {
         let output = run(command);
-        let said = describe(&output);
-        assert!(output.status.code() == Some(code) && said.contains("hint:"), "{said}");
-        assert!(wanted.iter().all(|part| said.contains(part)), "{wanted:?}: {said}");
+        let printed = describe(&output);
+        assert!(output.status.code() == Some(code) && printed.contains("hint:"), "{printed}");
+        assert!(wanted.iter().all(|part| printed.contains(part)), "{wanted:?}: {printed}");
     };
     let mut none = world.command(&[]);
     none.env("BULLA_PROXY_STORE_BACKEND", "database");
@@ -188,17 +188,17 @@ fn invalid_leaf_store_settings_are_rejected_with_a_hint() {
     misplaced.env("BULLA_PROXY_STORE_URL", "postgres://bulla@localhost/bulla");
     refused(&mut misplaced, 2, &["proxy.store.url needs", "database"]);
     // The master key of another installation.
-    let kept = world.place.path("kept");
+    let store_on_disk = world.fixture.path("kept");
     let on_disk = |data: &str| {
         let mut command = world.command(&[]);
-        command.env("BULLA_PROXY_STORE_BACKEND", "disk").env("BULLA_PROXY_STORE_FOLDER", &kept);
-        command.env("BULLA_DATA", world.place.path(data));
+        command.env("BULLA_PROXY_STORE_BACKEND", "disk").env("BULLA_PROXY_STORE_FOLDER", &store_on_disk);
+        command.env("BULLA_DATA", world.fixture.path(data));
         command
     };
     drop(World::start(&mut on_disk("data")));
     refused(&mut on_disk("other"), 5, &["master.key", "does not exist", "copy master.key"]);
-    std::fs::write(world.place.path("other/master.key"), [7; 32]).unwrap();
+    std::fs::write(world.fixture.path("other/master.key"), [7; 32]).unwrap();
     let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(world.place.path("other/master.key"), mode).unwrap();
+    std::fs::set_permissions(world.fixture.path("other/master.key"), mode).unwrap();
     refused(&mut on_disk("other"), 5, &["nothing was written", "copy master.key"]);
 }

@@ -75,7 +75,7 @@ http {
 
 /// Network namespaces with servers, and a folder.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     namespaces: Child,
     nginx: Option<Child>,
 }
@@ -91,19 +91,19 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::new();
-        place.openssl(
+        let fixture = Fixture::new();
+        fixture.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
         );
         for (name, names) in
             [("good", "DNS:api.example,DNS:passed.example,DNS:refused.example"), ("evil", "DNS:evil.example")]
         {
-            place.openssl(&format!(
+            fixture.openssl(&format!(
                 "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.pem -subj /CN={name} \
                  -CA ca.pem -CAkey ca.key -addext subjectAltName={names} -addext basicConstraints=critical,CA:FALSE",
             ));
         }
-        std::fs::write(place.path("nginx.conf"), NGINX).unwrap();
+        std::fs::write(fixture.path("nginx.conf"), NGINX).unwrap();
         let mut namespaces = Command::new("unshare")
             .args(["--map-root-user", "--net", "--mount", "--kill-child", "sh", "-c", NETWORKS])
             .stdin(Stdio::piped())
@@ -118,14 +118,14 @@ impl World {
             namespaces.stderr.take().unwrap().read_to_string(&mut why).unwrap();
             panic!("no network namespaces: {why}\n{NEEDED}");
         }
-        let mut world = Self { place, namespaces, nginx: None };
+        let mut world = Self { fixture, namespaces, nginx: None };
         world.serve();
         world
     }
 
     /// Starts the servers, and waits for them.
     fn serve(&mut self) {
-        let folder = self.place.folder.path().to_str().unwrap().to_owned();
+        let folder = self.fixture.folder.path().to_str().unwrap().to_owned();
         let mut nginx = self.server("nginx");
         nginx.args(["-p", &folder, "-c", "nginx.conf"]).stderr(Stdio::null());
         self.nginx = Some(nginx.spawn().unwrap());
@@ -138,21 +138,21 @@ impl World {
 
     /// Runs a program on the gateway.
     fn gateway(&self, program: &str) -> Command {
-        self.there(&[program])
+        self.in_namespace(&[program])
     }
 
     fn server(&self, program: &str) -> Command {
-        self.there(&["nsenter", "--net=/run/netns/server", "--", program])
+        self.in_namespace(&["nsenter", "--net=/run/netns/server", "--", program])
     }
 
     fn client(&self, program: &str) -> Command {
-        self.there(&["nsenter", "--net=/run/netns/client", "--", program])
+        self.in_namespace(&["nsenter", "--net=/run/netns/client", "--", program])
     }
 
-    fn there(&self, program: &[&str]) -> Command {
+    fn in_namespace(&self, program: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .arg(format!("--wd={}", self.place.folder.path().display()))
+            .arg(format!("--wd={}", self.fixture.folder.path().display()))
             .args(["--target", &self.namespaces.id().to_string()])
             .args(["--user", "--net", "--mount", "--preserve-credentials", "--"])
             .args(program);
@@ -176,10 +176,10 @@ impl World {
              [proxy.transparent]\n{listen}\nclients = [\"10.77.0.0/24\", \"fd77::/64\", \"10.88.0.1/32\"]\n\
              [proxy.requests]\naccess_log_file = \"access.log\"\n"
         );
-        std::fs::write(self.place.path("bulla.toml"), settings).unwrap();
+        std::fs::write(self.fixture.path("bulla.toml"), settings).unwrap();
         self.nft(document.split("```nft\n").nth(1).unwrap().split("```").next().unwrap());
         let mut command = self.gateway(bulla().get_program().to_str().unwrap());
-        command.env("HOME", self.place.folder.path()).env("BULLA_DATA", self.place.path("data")).args([
+        command.env("HOME", self.fixture.folder.path()).env("BULLA_DATA", self.fixture.path("data")).args([
             "proxy",
             "--config",
             "bulla.toml",
@@ -217,13 +217,13 @@ const SERVERS: &str = "ca.pem";
 #[test]
 fn redirected_tls_is_intercepted_by_sni_at_the_original_address() {
     let world = World::new();
-    std::fs::write(world.place.path("key"), "hidden-key\n").unwrap();
-    run(Command::new("chmod").arg("600").arg(world.place.path("key")));
+    std::fs::write(world.fixture.path("key"), "hidden-key\n").unwrap();
+    run(Command::new("chmod").arg("600").arg(world.fixture.path("key")));
     let proxy = world.proxy(&format!(
         "tunnel = [\"passed.example\"]\nreject = [\"refused.example\"]\n\
          [[proxy.rules]]\nname = \"key\"\nhost = [\"api.example\"]\n\
          inject = {{ file = \"{}\", as = \"header\", header = \"X-Api-Key\", allow_echo = true }}\n",
-        world.place.path("key").display()
+        world.fixture.path("key").display()
     ));
     for (ca, url, address, wanted) in [
         (PROXYS, "https://api.example/", "10.88.0.2", "tls api.example at 10.88.0.2 key=hidden-key"),
@@ -249,7 +249,7 @@ fn redirected_tls_is_intercepted_by_sni_at_the_original_address() {
     );
     let tunnel = r#""host":"10.88.0.2:443","server_name":"passed.example""#;
     let began = Instant::now();
-    let log = || std::fs::read_to_string(world.place.path("access.log")).unwrap_or_default();
+    let log = || std::fs::read_to_string(world.fixture.path("access.log")).unwrap_or_default();
     while !log().contains(tunnel) {
         assert!(began.elapsed() < TIMEOUT, "{}", log());
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -312,7 +312,7 @@ fn silent_or_unknown_protocol_follows_the_address_rules() {
         let _ = talk.stdin.take().unwrap().write_all(b"\n");
         stdout(&talk.wait_with_output().unwrap())
     };
-    let again = |proxy: Proxy, settings: &str| {
+    let restart = |proxy: Proxy, settings: &str| {
         drop(proxy);
         let _ = run(world.gateway("nft").args(["flush", "ruleset"]));
         world.proxy(settings)
@@ -322,19 +322,19 @@ fn silent_or_unknown_protocol_follows_the_address_rules() {
     let other = [talk("\\1\\2\\3", ""), talk("SSH-2.0-a b\\r\\n", "")];
     world.until(&proxy, "connection_ends_total{end=\"closed\"} 2\n");
     assert_eq!(other.map(end), [String::new(), String::new()]);
-    let proxy = again(proxy, "handshake_timeout_ms = 3000");
+    let proxy = restart(proxy, "handshake_timeout_ms = 3000");
     let silent = talk("", "GET / HTTP/1.0\\r\\n\\r\\n");
     world.until(&proxy, "connection_ends_total{end=\"no-request\"} 1\n");
     assert_eq!(end(silent), String::new());
     let proxy =
-        again(proxy, "handshake_timeout_ms = 3000\nothers = \"tunnel\"\nintercept = [\"api.example\"]");
+        restart(proxy, "handshake_timeout_ms = 3000\nothers = \"tunnel\"\nintercept = [\"api.example\"]");
     let silent = talk("", "GET / HTTP/1.0\\r\\nHost: silent.example\\r\\n\\r\\n");
     world.until(&proxy, "_tunnels_total 1\n");
-    let said = end(silent);
-    assert!(said.contains("plain silent.example at 10.88.0.2"), "{said}");
+    let printed = end(silent);
+    assert!(printed.contains("plain silent.example at 10.88.0.2"), "{printed}");
     for first in ["\\1\\2\\3\\r\\n\\r\\n", "SSH-2.0-a b\\r\\n"] {
-        let said = end(talk(first, ""));
-        assert!(said.contains("400 Bad Request") && said.contains("nginx"), "{said}");
+        let printed = end(talk(first, ""));
+        assert!(printed.contains("400 Bad Request") && printed.contains("nginx"), "{printed}");
     }
     // A connection that sends a name still follows the name rules.
     let output = world.get(PROXYS, "https://api.example/", "10.88.0.2");
@@ -345,7 +345,7 @@ fn silent_or_unknown_protocol_follows_the_address_rules() {
 
 #[test]
 fn invalid_transparent_settings_are_rejected_with_a_hint() {
-    let place = Fixture::new();
+    let fixture = Fixture::new();
     let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{}\" }}]", "0".repeat(64));
     for (text, wanted) in [
         ("[proxy.transparent]\nlisten = [\"3129\"]\n".to_owned(), "proxy.transparent.listen: \"3129\" is not an address"),
@@ -359,10 +359,10 @@ fn invalid_transparent_settings_are_rejected_with_a_hint() {
             "10.2.0.0/16, which is not in proxy.clients",
         ),
     ] {
-        std::fs::write(place.path("bulla.toml"), text).unwrap();
+        std::fs::write(fixture.path("bulla.toml"), text).unwrap();
         let output =
-            run(bulla().current_dir(place.folder.path()).args(["config", "check", "--config", "bulla.toml"]));
-        let said = describe(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
+            run(bulla().current_dir(fixture.folder.path()).args(["config", "check", "--config", "bulla.toml"]));
+        let printed = describe(&output);
+        assert!(output.status.code() == Some(2) && printed.contains(wanted) && printed.contains("hint:"), "{printed}");
     }
 }

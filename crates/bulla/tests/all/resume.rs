@@ -43,6 +43,6 @@ fn killed_scan_is_resumed_without_loss_or_duplicates() {
     assert_eq!(resumed, all - before, "looked again at what was stored");
     assert_eq!(document["summary"]["skipped_by_resume"], before);
     world.assert_each_stored_once(&[]);
-    let again = run(&mut world.bulla(&["scan", "--resume"]));
-    assert_eq!(again.status.code(), Some(2), "there is nothing left to resume: {}", describe(&again));
+    let repeated = run(&mut world.bulla(&["scan", "--resume"]));
+    assert_eq!(repeated.status.code(), Some(2), "there is nothing left to resume: {}", describe(&repeated));
 }

@@ -35,7 +35,7 @@ http {
 
 /// An origin on loopback that the configuration allows as https://origin.example.
 struct World {
-    place: Fixture,
+    fixture: Fixture,
     origin: Child,
     port: u16,
 }
@@ -49,22 +49,22 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::on_disk();
-        place.certified("DNS:localhost");
+        let fixture = Fixture::on_disk();
+        fixture.certified("DNS:localhost");
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
         for folder in ["www", "tmp", "scratch"] {
-            std::fs::create_dir(place.path(folder)).unwrap();
+            std::fs::create_dir(fixture.path(folder)).unwrap();
         }
-        std::fs::write(place.path("www/index.html"), "the origin").unwrap();
-        std::fs::write(place.path("nginx.conf"), NGINX.replace("PORT", &port.to_string())).unwrap();
-        let folder = place.folder.path();
+        std::fs::write(fixture.path("www/index.html"), "the origin").unwrap();
+        std::fs::write(fixture.path("nginx.conf"), NGINX.replace("PORT", &port.to_string())).unwrap();
+        let folder = fixture.folder.path();
         let mut origin = Command::new("nginx");
         origin.arg("-p").arg(folder).args(["-c", "nginx.conf"]).stderr(Stdio::null());
         let origin =
             origin.spawn().unwrap_or_else(|error| panic!("apt-get install -y nginx-light ({error})"));
-        let world = Self { place, origin, port };
+        let world = Self { fixture, origin, port };
         world.configure("");
         until_blocking("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         world
@@ -74,23 +74,23 @@ impl World {
         let text = format!(
             "[proxy]\nupstream_ca_files = [{:?}]\n{more}\n[[proxy.rules]]\nhost = [\"origin.example\"]\n\
              rewrite = {{ host = \"localhost:{}\" }}\n",
-            self.place.path("ca.pem"),
+            self.fixture.path("ca.pem"),
             self.port
         );
-        std::fs::write(self.place.path("bulla.toml"), text).unwrap();
+        std::fs::write(self.fixture.path("bulla.toml"), text).unwrap();
     }
 
     /// Returns `bulla` with this test's configuration.
     fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
-            .current_dir(self.place.folder.path())
-            .env("HOME", self.place.folder.path())
-            .env("TMPDIR", self.place.path("scratch"))
-            .env("BULLA_DATA", self.place.path("data"))
+            .current_dir(self.fixture.folder.path())
+            .env("HOME", self.fixture.folder.path())
+            .env("TMPDIR", self.fixture.path("scratch"))
+            .env("BULLA_DATA", self.fixture.path("data"))
             .env("BULLA_TOKEN", "of-the-caller")
             .arg("--config")
-            .arg(self.place.path("bulla.toml"))
+            .arg(self.fixture.path("bulla.toml"))
             .args(arguments);
         command
     }
@@ -109,23 +109,23 @@ impl World {
 
     fn shell(&self, script: &str) -> Output {
         let output =
-            Command::new("sh").args(["-e", "-c", script]).current_dir(self.place.folder.path()).output();
+            Command::new("sh").args(["-e", "-c", script]).current_dir(self.fixture.folder.path()).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{script}: {}", describe(&output));
         output
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.place.path(name), text).unwrap();
+        std::fs::write(self.fixture.path(name), text).unwrap();
     }
 
     fn has(program: &str) -> bool {
-        let is_there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-        let is_there = is_there.unwrap().status.success();
-        if !is_there {
+        let is_installed = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        let is_installed = is_installed.unwrap().status.success();
+        if !is_installed {
             eprintln!("{program} is not installed: not tested");
         }
-        is_there
+        is_installed
     }
 }
 
@@ -141,7 +141,7 @@ fn curl_and_git_in_the_sandbox_reach_the_origin_and_leave_no_files() {
     );
     world.succeeds(&["git", "clone", "-q", "https://origin.example/repository.git", "cloned"]);
     assert!(stdout(&world.shell("git -C cloned log --format=%s")).contains("first"));
-    assert_eq!(std::fs::read_dir(world.place.path("scratch")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(world.fixture.path("scratch")).unwrap().count(), 0);
     // The proxy rejects destinations that are not allowed: by default the servers of this machine.
     let refused = world.inside(&["curl", "-sS", &format!("https://localhost:{}/", world.port)]);
     assert!(
@@ -197,7 +197,7 @@ fn python_clients_in_the_sandbox_reach_the_origin() {
         "https://origin.example/simple/",
         "tiny",
     ]);
-    assert!(world.place.path("installed/tiny.py").exists());
+    assert!(world.fixture.path("installed/tiny.py").exists());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn node_and_npm_in_the_sandbox_reach_the_origin() {
         "https://origin.example/npm/",
         "tiny",
     ]);
-    assert!(world.place.path("project/node_modules/tiny/package.json").exists());
+    assert!(world.fixture.path("project/node_modules/tiny/package.json").exists());
 }
 
 #[test]
@@ -343,9 +343,9 @@ fn sandbox_blocks_direct_network_ipc_and_process_access() {
     world.write("escapes.py", ESCAPES);
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let path = world.place.path("host.sock");
+    let path = world.fixture.path("host.sock");
     let _unix = UnixListener::bind(&path).unwrap();
-    let datagrams = UnixDatagram::bind(world.place.path("host.sock.datagram")).unwrap();
+    let datagrams = UnixDatagram::bind(world.fixture.path("host.sock.datagram")).unwrap();
     datagrams.set_nonblocking(true).unwrap();
     let name = format!("bulla-{}", uuid::Uuid::new_v4());
     let address =
@@ -372,20 +372,22 @@ fn sandbox_blocks_direct_network_ipc_and_process_access() {
         text.lines().filter_map(|line| line.strip_suffix(" open")).map(str::to_owned).collect()
     };
     // Outside the sandbox these escapes work, so only the sandbox blocks them.
-    let ways =
+    let escapes =
         ["tcp", "tcp-any", "tcp6", "udp", "unix-path", "unix-abstract", "unix-pair", "environment", "signal"];
     let mut outside = Command::new("python3");
-    outside.args(&arguments[1..]).args(ways).current_dir(world.place.folder.path());
+    outside.args(&arguments[1..]).args(escapes).current_dir(world.fixture.folder.path());
     let outside = run(&mut outside);
-    assert_eq!(open(&stdout(&outside)), ways, "{}", describe(&outside));
+    assert_eq!(open(&stdout(&outside)), escapes, "{}", describe(&outside));
     let mut word = [0; 8];
     assert!(datagrams.recv(&mut word).is_ok());
     let inside = world.succeeds(&arguments);
     assert_eq!(open(&inside), Vec::<String>::new(), "{inside}");
     assert_eq!(inside.lines().count(), ESCAPES.matches("lambda: ").count() + 1, "{inside}");
     assert!(datagrams.recv(&mut word).is_err(), "a datagram came out");
-    let of = |way: &str| inside.lines().find(|line| line.starts_with(&format!("{way} "))).unwrap().to_owned();
-    for (way, error) in [
+    let of = |escape: &str| {
+        inside.lines().find(|line| line.starts_with(&format!("{escape} "))).unwrap().to_owned()
+    };
+    for (escape, error) in [
         ("unix-path", 1),
         ("unix-pair", 1),
         ("signal", 3),
@@ -396,7 +398,7 @@ fn sandbox_blocks_direct_network_ipc_and_process_access() {
         ("second-numbers", 1),
         ("typed", 1),
     ] {
-        assert!(of(way).starts_with(&format!("{way} {error} ")), "{}", of(way));
+        assert!(of(escape).starts_with(&format!("{escape} {error} ")), "{}", of(escape));
     }
     // With Unix sockets allowed, sockets with a path are reachable. Abstract sockets belong to the host's network namespace.
     let output = run(world.bulla(&["run", "--allow-unix-sockets", "--"]).args(&arguments));
@@ -408,11 +410,11 @@ fn sandbox_blocks_direct_network_ipc_and_process_access() {
 #[test]
 fn bypassing_the_proxy_variables_reaches_nothing() {
     let world = World::new();
-    let here = format!("https://localhost:{}/", world.port);
+    let url = format!("https://localhost:{}/", world.port);
     for script in [
-        format!("NO_PROXY='*' no_proxy='*' curl -sS {here}"),
-        format!("env -i curl -sS {here}"),
-        format!("curl -sS --noproxy '*' {here}"),
+        format!("NO_PROXY='*' no_proxy='*' curl -sS {url}"),
+        format!("env -i curl -sS {url}"),
+        format!("curl -sS --noproxy '*' {url}"),
         "env -i curl -sS https://origin.example/".to_owned(),
         "curl -sS --proxy http://192.0.2.1:3128 https://origin.example/".to_owned(),
         "curl -sS --unix-socket /run/docker.sock http://localhost/info".to_owned(),
@@ -427,11 +429,11 @@ fn bypassing_the_proxy_variables_reaches_nothing() {
 #[test]
 fn proxy_secrets_are_hidden_and_the_identity_is_logged() {
     let world = World::new();
-    std::fs::write(world.place.path("token"), "s3cret-of-the-proxy").unwrap();
+    std::fs::write(world.fixture.path("token"), "s3cret-of-the-proxy").unwrap();
     world.shell("chmod 600 token");
     world.configure("[proxy.requests]\naccess_log_file = \"access.log\"\n");
-    let mut text = std::fs::read_to_string(world.place.path("bulla.toml")).unwrap();
-    let token = world.place.path("token");
+    let mut text = std::fs::read_to_string(world.fixture.path("bulla.toml")).unwrap();
+    let token = world.fixture.path("token");
     text += &format!("inject = {{ file = \"{}\", port = [443, {}] }}\n", token.display(), world.port);
     world.write("bulla.toml", &text);
     let seen = world.succeeds(&[
@@ -440,9 +442,9 @@ fn proxy_secrets_are_hidden_and_the_identity_is_logged() {
         "curl -sS https://origin.example/; cat token access.log; ls -A data; env | grep -c ^BULLA_ || true",
     ]);
     assert_eq!(seen.trim(), "the origin0", "{seen}");
-    let log = std::fs::read_to_string(world.place.path("access.log")).unwrap();
+    let log = std::fs::read_to_string(world.fixture.path("access.log")).unwrap();
     assert!(log.contains("\"user\":\"ci\""), "{log}");
-    assert!(world.place.path("data/proxy-ca.key").exists());
+    assert!(world.fixture.path("data/proxy-ca.key").exists());
 }
 
 #[test]
@@ -518,7 +520,7 @@ fn signals_are_forwarded_and_a_killed_run_ends_the_command() {
         child.wait().unwrap();
         assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0, "{arguments:?}");
         // The folder of the killed run stays until the next run. The next run does not touch the folder of a third one.
-        let folders = || std::fs::read_dir(world.place.path("scratch")).unwrap().count();
+        let folders = || std::fs::read_dir(world.fixture.path("scratch")).unwrap().count();
         assert_eq!(folders(), 1, "{arguments:?}");
         let (mut third, _out) = ready(&world, arguments, "echo ready; exec sleep 1000");
         assert_eq!(folders(), 1, "{arguments:?}");
@@ -548,7 +550,7 @@ fn unprivileged_user_gets_the_same_sandbox() {
     if rustix::process::geteuid().is_root() {
         world.shell(&format!("chown -R {ORDINARY}:{ORDINARY} \"$PWD\""));
         // The build folder may not be readable by that user.
-        let copy = world.place.path("bulla");
+        let copy = world.fixture.path("bulla");
         std::fs::hard_link(&program, &copy).or_else(|_| std::fs::copy(&program, &copy).map(drop)).unwrap();
         program = copy.into_os_string();
     }
@@ -558,18 +560,19 @@ fn unprivileged_user_gets_the_same_sandbox() {
         command.args(usual.get_args()).args(arguments);
         command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
         ordinary(&mut command);
-        run(command.current_dir(world.place.folder.path()))
+        run(command.current_dir(world.fixture.folder.path()))
     };
     let script = "id -u; grep CapEff /proc/self/status; curl -sS https://origin.example/; echo; ls -A data; echo own > file; \
                   curl -sS --noproxy '*' --max-time 5 https://localhost:PORT/ || echo closed";
     let script = script.replace("PORT", &world.port.to_string());
     let output = inside(&["--as", "ci", "--", "sh", "-c", &script]);
-    let (printed, said) = (stdout(&output), stderr(&output));
-    let user = world.place.folder.path().metadata().map(|found| std::os::unix::fs::MetadataExt::uid(&found));
+    let (printed, warnings) = (stdout(&output), stderr(&output));
+    let user =
+        world.fixture.folder.path().metadata().map(|found| std::os::unix::fs::MetadataExt::uid(&found));
     let wanted = format!("{}\nCapEff:\t0000000000000000\nthe origin\nclosed\n", user.unwrap());
     assert_eq!(printed, wanted, "{}", describe(&output));
-    assert!(!said.contains("warning: "), "{said}");
-    assert!(world.place.path("data/proxy-ca.key").exists() && world.place.path("file").exists());
+    assert!(!warnings.contains("warning: "), "{warnings}");
+    assert!(world.fixture.path("data/proxy-ca.key").exists() && world.fixture.path("file").exists());
     let output = inside(&[
         "--read-only",
         "--",
@@ -635,7 +638,7 @@ fn read_only_option_blocks_writes_outside_allowed_folders() {
     }
     world.shell("mkdir -p home/folder home/allowed mine && echo before > home/file");
     world.write("mine/writes.py", WRITES);
-    let (home, mine) = (world.place.path("home"), world.place.path("mine"));
+    let (home, mine) = (world.fixture.path("home"), world.fixture.path("mine"));
     let of = |text: &str| -> Vec<String> {
         text.lines().filter_map(|line| line.strip_suffix(" open")).map(str::to_owned).collect()
     };
@@ -648,9 +651,9 @@ fn read_only_option_blocks_writes_outside_allowed_folders() {
     assert_eq!(of(&printed), Vec::<String>::new(), "{printed}");
     assert_eq!(printed.lines().count(), WRITES.matches("lambda: ").count() + 2, "{printed}");
     assert!(printed.contains("read before"), "{printed}");
-    let shared = std::path::Path::new("/dev/shm").join(world.place.folder.path().file_name().unwrap());
+    let shared = std::path::Path::new("/dev/shm").join(world.fixture.folder.path().file_name().unwrap());
     assert!(!shared.exists());
-    assert!(world.place.path("scratch/ours").exists() && allowed.join("by-option").exists());
+    assert!(world.fixture.path("scratch/ours").exists() && allowed.join("by-option").exists());
     // Without the option these writes succeed, so only the option blocks them.
     let open =
         of(&world.succeeds(&["sh", "-c", "cd mine && rm -f link && python3 writes.py ../home . || true"]));
@@ -671,7 +674,7 @@ fn run_is_rejected_in_a_hidden_folder_or_with_an_open_folder() {
         let mut command = Command::new("bash");
         command.args(["-c", script, "bash"]).arg(usual.get_program()).args(usual.get_args());
         command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let output = run(command.current_dir(world.place.folder.path()));
+        let output = run(command.current_dir(world.fixture.folder.path()));
         assert_eq!(output.status.code(), Some(2), "{script}: {}", describe(&output));
         assert!(stderr(&output).contains(wanted), "{script}: {}", describe(&output));
         assert_eq!(stdout(&output), "");
@@ -750,8 +753,8 @@ fn invalid_arguments_and_environments_are_rejected_with_a_hint() {
     ] {
         let output = run(world.bulla(&["run"]).args(arguments).args(["--", "true"]));
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", describe(&output));
-        let said = stderr(&output);
-        assert!(said.contains(wanted) && said.contains("hint: "), "{arguments:?}: {said}");
+        let warnings = stderr(&output);
+        assert!(warnings.contains(wanted) && warnings.contains("hint: "), "{arguments:?}: {warnings}");
     }
     // A socket inherited from the caller would be an escape.
     let script = "exec 7<>/dev/tcp/127.0.0.1/PORT; exec \"$@\"".replace("PORT", &world.port.to_string());
@@ -759,7 +762,7 @@ fn invalid_arguments_and_environments_are_rejected_with_a_hint() {
     let mut command = Command::new("bash");
     command.args(["-c", &script, "bash"]).arg(inherited.get_program()).args(inherited.get_args());
     command.envs(inherited.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = run(command.current_dir(world.place.folder.path()));
+    let output = run(command.current_dir(world.fixture.folder.path()));
     assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
     assert!(stderr(&output).contains("descriptor 7 is an open socket"), "{}", describe(&output));
     // A host that does not allow namespaces.
@@ -770,14 +773,14 @@ fn invalid_arguments_and_environments_are_rejected_with_a_hint() {
         .arg(inherited.get_program())
         .args(inherited.get_args());
     command.envs(inherited.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = run(command.current_dir(world.place.folder.path()));
+    let output = run(command.current_dir(world.fixture.folder.path()));
     assert_eq!(output.status.code(), Some(5), "{}", describe(&output));
-    let said = stderr(&output);
+    let warnings = stderr(&output);
     assert!(
-        said.contains("does not allow this user to create namespaces")
-            && said.contains("user.max_user_namespaces is 0")
-            && said.contains("sysctl -w user.max_user_namespaces=")
-            && said.contains("--no-sandbox"),
-        "{said}"
+        warnings.contains("does not allow this user to create namespaces")
+            && warnings.contains("user.max_user_namespaces is 0")
+            && warnings.contains("sysctl -w user.max_user_namespaces=")
+            && warnings.contains("--no-sandbox"),
+        "{warnings}"
     );
 }

@@ -68,20 +68,22 @@ pub enum TokenCommand {
 impl Run for TokenCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/tokens";
-        let place = |given| path_of(client, PATH, "token", given);
+        let path_to = |given| path_of(client, PATH, "token", given);
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
-            Self::Show { given, show } => show_one(&client.get(&place(given).await?, &()).await?, show),
+            Self::Show { given, show } => show_one(&client.get(&path_to(given).await?, &()).await?, show),
             Self::Create { name, roles, lifetime, show } => {
                 let ends = lifetime.map(units::from_now);
                 let new = NewToken { name: name.clone(), grants: grants(roles)?, expires_at: ends };
                 show_one(&client.submit(Method::POST, PATH, &new).await?, show)
             }
             Self::Rotate { given, show } => {
-                let path = format!("{}/rotate", place(given).await?);
+                let path = format!("{}/rotate", path_to(given).await?);
                 show_one(&client.send(Method::POST, &path, None).await?, show)
             }
-            Self::Delete { given } => client.send(Method::DELETE, &place(given).await?, None).await.map(drop),
+            Self::Delete { given } => {
+                client.send(Method::DELETE, &path_to(given).await?, None).await.map(drop)
+            }
         }
     }
 }
@@ -199,10 +201,10 @@ impl Run for UserCommand {
         const PATH: &str = "/api/v1/users";
         const ROLES: Columns =
             columns!(RoleView: ("Role", name), ("May", permissions), ("Built in", built_in));
-        let place = |given| path_of(client, PATH, "user", given);
+        let path_to = |given| path_of(client, PATH, "user", given);
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
-            Self::Show { given, show } => show_one(&client.get(&place(given).await?, &()).await?, show),
+            Self::Show { given, show } => show_one(&client.get(&path_to(given).await?, &()).await?, show),
             Self::Create { name, roles, subject, email, show } => {
                 let new = NewUser {
                     name: name.clone(),
@@ -214,17 +216,19 @@ impl Run for UserCommand {
                 show_one(&client.submit(Method::POST, PATH, &new).await?, show)
             }
             Self::Password { given } => {
-                let path = format!("{}/password", place(given).await?);
+                let path = format!("{}/password", path_to(given).await?);
                 let password = password::read()?;
                 let body = document_of(&NewPassword { password: password.to_string() })?;
                 client.send(Method::PUT, &path, Some(&body)).await.map(drop)
             }
             Self::SecurityKey(command) => command.run(client).await,
             Self::Logout { given } => {
-                let path = format!("{}/sessions", place(given).await?);
+                let path = format!("{}/sessions", path_to(given).await?);
                 client.send(Method::DELETE, &path, None).await.map(drop)
             }
-            Self::Delete { given } => client.send(Method::DELETE, &place(given).await?, None).await.map(drop),
+            Self::Delete { given } => {
+                client.send(Method::DELETE, &path_to(given).await?, None).await.map(drop)
+            }
             Self::Roles(listing) => listing.print(client, "/api/v1/roles", &(), ROLES).await,
         }
     }

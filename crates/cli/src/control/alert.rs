@@ -179,7 +179,7 @@ impl Run for AlertCommand {
             }
             Self::Channel(command) => command.run(client).await,
             Self::Test { id } => {
-                post(format!("{}/test", document::place::<ChannelDocument>(client, id).await?)).await
+                post(format!("{}/test", document::document_path::<ChannelDocument>(client, id).await?)).await
             }
             Self::Rule(command) => command.run(client).await,
             Self::Silence(command) => command.run(client).await,

@@ -49,7 +49,9 @@ impl Run for ApprovalCommand {
             Self::Show(ShowArgs { id, show }) => {
                 show_approval(&client.get(&decision::object(PATH, id), &()).await?, show)
             }
-            Self::Approve(args) => args.run(client, PATH, async |path| ask(client, path).await).await,
+            Self::Approve(args) => {
+                args.run(client, PATH, async |path| confirm_plan(client, path).await).await
+            }
             Self::Reject(args) => args.run(client, PATH).await,
             Self::Verify(args) => args.run(client, PATH).await,
         }
@@ -127,8 +129,8 @@ fn to_table_row(approval: Value) -> Value {
 }
 
 /// Shows the approval at the terminal and asks for confirmation. Returns the SHA-256 of the shown plan.
-async fn ask(client: &Client, place: &str) -> Outcome<String> {
-    let document = client.get(place, &()).await?;
+async fn confirm_plan(client: &Client, path: &str) -> Outcome<String> {
+    let document = client.get(path, &()).await?;
     let approval: ApprovalView = read_as(&document)?;
     show_approval(&document, &Output { output: Format::Table, color: Colour::Auto, query: None })?;
     let Some(hash) = approval.plan_sha256 else {

@@ -9,7 +9,7 @@ use api::audit::{
     AuditKeyView, AuditQuery, AuditView, HeadsQuery, InclusionProof, ProofQuery, SegmentLine, SegmentView,
     VerificationView,
 };
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 use audit_proof::{export, inclusion};
 use clap::Subcommand;
 use jiff::Timestamp;

@@ -196,12 +196,12 @@ const COLUMNS: Columns = columns!(
 
 impl Run for AuthorityCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        let place = |ca: &str| format!("{PATH}/{}", input::segment(ca));
+        let path_to = |ca: &str| format!("{PATH}/{}", input::segment(ca));
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
             Self::Publications(output) => activity::publications(client, output).await,
-            Self::Show { ca, show } => show_one(&client.get(&place(ca), &()).await?, show),
-            Self::Export { ca, root } => print(pem(&client.get(&place(ca), &()).await?, *root)?.trim_end()),
+            Self::Show { ca, show } => show_one(&client.get(&path_to(ca), &()).await?, show),
+            Self::Export { ca, root } => print(pem(&client.get(&path_to(ca), &()).await?, *root)?.trim_end()),
             Self::Create(new) => post(client, PATH, &new.request(false), &new.show).await,
             Self::Request(new) => post(client, PATH, &new.request(true), &new.show).await,
             Self::Import { name, certificates, key, show } => {
@@ -211,20 +211,20 @@ impl Run for AuthorityCommand {
             }
             Self::Install { id, certificates, show } => {
                 let installed = InstalledCertificate { certificates: read(certificates)? };
-                let path = format!("{}/certificate", place(id));
+                let path = format!("{}/certificate", path_to(id));
                 show_one(&client.submit(Method::PUT, &path, &installed).await?, show)
             }
             Self::CrossSign { ca, by, show } => {
                 let signature = CrossSignature { by: by.clone() };
-                post(client, &format!("{}/cross-signatures", place(ca)), &signature, show).await
+                post(client, &format!("{}/cross-signatures", path_to(ca)), &signature, show).await
             }
             Self::Renew { ca, lifetime, show } => {
                 let renewing = Renewing { lifetime_seconds: lifetime.map(units::whole_seconds) };
-                post(client, &format!("{}/renew", place(ca)), &renewing, show).await
+                post(client, &format!("{}/renew", path_to(ca)), &renewing, show).await
             }
-            Self::Default { ca, show } => post(client, &format!("{}/default", place(ca)), &(), show).await,
+            Self::Default { ca, show } => post(client, &format!("{}/default", path_to(ca)), &(), show).await,
             Self::Retire { ca, force, show } => {
-                post(client, &format!("{}/retire", place(ca)), &Retiring { force: *force }, show).await
+                post(client, &format!("{}/retire", path_to(ca)), &Retiring { force: *force }, show).await
             }
             Self::Revoke { certificate, reason, show } => {
                 let revocation = NewRevocation {

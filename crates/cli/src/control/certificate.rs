@@ -439,7 +439,7 @@ impl NewCertificate {
         let mut targets = Vec::new();
         let mut first_agent = None;
         for target in &self.target {
-            let path = document::place::<TargetDocument>(client, target).await?;
+            let path = document::document_path::<TargetDocument>(client, target).await?;
             let DeployTargetView { id, agent, .. } = client.fetch(&path, &()).await?;
             first_agent.get_or_insert(agent);
             targets.push(TargetBody::Deploy { target: id, agent });

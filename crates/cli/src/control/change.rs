@@ -44,7 +44,9 @@ impl Run for ChangeCommand {
             Self::Show(ShowArgs { id, show }) => {
                 show_change(&client.get(&decision::object(PATH, id), &()).await?, show)
             }
-            Self::Approve(args) => args.run(client, PATH, async |path| ask(client, path).await).await,
+            Self::Approve(args) => {
+                args.run(client, PATH, async |path| confirm_plan(client, path).await).await
+            }
             Self::Reject(args) => args.run(client, PATH).await,
         }
     }
@@ -74,8 +76,8 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
 }
 
 /// Shows the change at the terminal and asks for confirmation. Returns the SHA-256 of the shown plan.
-async fn ask(client: &Client, place: &str) -> Outcome<String> {
-    let document = client.get(place, &()).await?;
+async fn confirm_plan(client: &Client, path: &str) -> Outcome<String> {
+    let document = client.get(path, &()).await?;
     let change: ChangeView = read_as(&document)?;
     show_change(&document, &Output { output: Format::Table, color: Colour::Auto, query: None })?;
     confirm("Approve this change?")?;

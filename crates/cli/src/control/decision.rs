@@ -43,16 +43,16 @@ pub struct ApproveArgs {
 }
 
 impl ApproveArgs {
-    /// Approves the plan by its SHA-256. Without `--plan`, `ask` shows the plan at this path at a terminal and returns its SHA-256.
+    /// Approves the plan by its SHA-256. Without `--plan`, `confirm` shows the plan at this path at a terminal and returns its SHA-256.
     pub(super) async fn run(
         &self,
         client: &Client,
         path: &str,
-        ask: impl AsyncFnOnce(&str) -> Outcome<String>,
+        confirm: impl AsyncFnOnce(&str) -> Outcome<String>,
     ) -> Outcome<()> {
         let path = object(path, &self.id);
         let plan_sha256 = match &self.plan {
-            None if std::io::stdin().is_terminal() => Some(ask(&path).await?),
+            None if std::io::stdin().is_terminal() => Some(confirm(&path).await?),
             given => given.as_ref().map(ToString::to_string),
         };
         let body = ApproveBody { note: self.note.clone(), plan_sha256, security_key: None };

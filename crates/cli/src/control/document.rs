@@ -98,10 +98,10 @@ pub struct UpdateArgs {
 
 impl<D: Document> Run for DocumentCommand<D> {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        let place = |given| place::<D>(client, given);
+        let document_path = |given| document_path::<D>(client, given);
         match self {
             Self::List(listing) => listing.print(client, D::PATH, &(), D::COLUMNS).await,
-            Self::Show(one) => show_one(&client.get(&place(&one.id).await?, &()).await?, &one.show),
+            Self::Show(one) => show_one(&client.get(&document_path(&one.id).await?, &()).await?, &one.show),
             Self::Create(file) => {
                 let created = client.send(Method::POST, D::PATH, Some(&input::document(&file.file)?)).await?;
                 show_one(&created, &file.show)
@@ -112,11 +112,13 @@ impl<D: Document> Run for DocumentCommand<D> {
                     match_name::<D>(&mut body, &changed.id)?;
                 }
                 show_one(
-                    &client.send(D::REPLACE, &place(&changed.id).await?, Some(&body)).await?,
+                    &client.send(D::REPLACE, &document_path(&changed.id).await?, Some(&body)).await?,
                     &changed.file.show,
                 )
             }
-            Self::Delete { id, .. } => client.send(Method::DELETE, &place(id).await?, None).await.map(drop),
+            Self::Delete { id, .. } => {
+                client.send(Method::DELETE, &document_path(id).await?, None).await.map(drop)
+            }
         }
     }
 }
@@ -137,7 +139,7 @@ fn match_name<D: Document>(body: &mut Value, name: &str) -> Outcome<()> {
 }
 
 /// Returns the path of a document with the given name or id.
-pub(super) async fn place<D: Document>(client: &Client, given: &str) -> Outcome<String> {
+pub(super) async fn document_path<D: Document>(client: &Client, given: &str) -> Outcome<String> {
     match D::KEY {
         Key::Id => path_of(client, D::PATH, D::ONE, given).await,
         Key::Name => Ok(format!("{}/{}", D::PATH, input::segment(given))),

@@ -91,22 +91,22 @@ impl Run for JobCommand {
             ("To", details, "/to"),
             ("Error", details, "/error"),
         );
-        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        let path_to = |id: &str| format!("{PATH}/{}", input::segment(id));
         let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
         match self {
             Self::List { state, listing } => {
                 let query = JobQuery { state: state.clone(), ..JobQuery::default() };
                 listing.print(client, PATH, &query, COLUMNS).await
             }
-            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
+            Self::Show { id, show } => show_one(&client.get(&path_to(id), &()).await?, show),
             Self::Events { id, listing } => {
-                listing.print(client, &format!("{}/events", place(id)), &(), EVENTS).await
+                listing.print(client, &format!("{}/events", path_to(id)), &(), EVENTS).await
             }
             Self::Deployments(deployments) => deployments.print(client).await,
             Self::Servers(listing) => listing.print(client, "/api/v1/servers", &(), SERVERS).await,
             Self::Scheduler { show } => show_one(&client.get("/api/v1/scheduler", &()).await?, show),
-            Self::Cancel { id } => post(format!("{}/cancel", place(id))).await,
-            Self::Retry { id } => post(format!("{}/retry", place(id))).await,
+            Self::Cancel { id } => post(format!("{}/cancel", path_to(id))).await,
+            Self::Retry { id } => post(format!("{}/retry", path_to(id))).await,
         }
     }
 }

@@ -102,8 +102,8 @@ async fn until_ended(client: &Client) -> Outcome<()> {
             eprintln!("{remaining} values are encrypted with old master keys");
         }
         // Behind a load balancer another node may respond. That node is not rotating, but the count decreases.
-        let stands = before.replace(remaining) == Some(remaining) && !rotating;
-        if remaining == 0 || stands {
+        let is_stuck = before.replace(remaining) == Some(remaining) && !rotating;
+        if remaining == 0 || is_stuck {
             return Ok(());
         }
     }

@@ -171,7 +171,7 @@ pub struct Question {
 }
 
 impl Question {
-    async fn ask(&self, client: &Client) -> Outcome<()> {
+    async fn explain(&self, client: &Client) -> Outcome<()> {
         let question = QuestionBody {
             host: self.host.clone(),
             server_name: self.sni.clone().unwrap_or_default(),
@@ -235,7 +235,7 @@ impl Run for RuleCommand {
                 show_one(&client.submit(Method::PUT, &one(name), &body).await?, show)
             }
             Self::Remove { name } => client.send(Method::DELETE, &one(name), None).await.map(drop),
-            Self::Explain(question) => question.ask(client).await,
+            Self::Explain(question) => question.explain(client).await,
         }
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn read() -> Outcome<Zeroizing<String>> {
     let hidden = NoEchoTerminal::new().map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the terminal cannot hide a password: {error}"))
     })?;
-    let first = ask("new password: ")?;
-    let second = ask("once more: ")?;
+    let first = read_password("new password: ")?;
+    let second = read_password("once more: ")?;
     drop(hidden);
     if *first != *second {
         return Err(
@@ -51,7 +51,7 @@ pub(super) fn read() -> Outcome<Zeroizing<String>> {
     Ok(first)
 }
 
-fn ask(prompt: &str) -> Outcome<Zeroizing<String>> {
+fn read_password(prompt: &str) -> Outcome<Zeroizing<String>> {
     eprint!("{prompt}");
     std::io::stderr().flush().map_err(|error| Problem::output(&error))?;
     line(std::io::stdin().lock())

@@ -75,7 +75,7 @@ impl Run for IssuerCommand {
         match self {
             Self::Document(command) => command.run(client).await,
             Self::Test { id, show } => {
-                let path = format!("{}/test", document::place::<IssuerDocument>(client, id).await?);
+                let path = format!("{}/test", document::document_path::<IssuerDocument>(client, id).await?);
                 show_one(&client.send(Method::POST, &path, None).await?, show)
             }
         }

@@ -105,7 +105,7 @@ fn refused(error: &Error) -> Response {
 async fn limit_concurrency(State(agent): State<AgentState>, request: Request, next: Next) -> Response {
     let slot = tokio::time::timeout(SLOT_TIMEOUT, agent.slots.acquire()).await;
     match slot {
-        Ok(Ok(_place)) => next.run(request).await,
+        Ok(Ok(_slot)) => next.run(request).await,
         _ => refusal(StatusCode::SERVICE_UNAVAILABLE, "The agent has too many requests. Please try again."),
     }
 }
@@ -206,8 +206,8 @@ async fn interpolate_services(State(agent): State<AgentState>, body: Bytes) -> R
     let Some(services) = services else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     match interpolate::interpolate(&agent.client, &services).await {
         Ok(mut text) => {
-            let octets = Zeroizing::new(std::mem::take(&mut *text).into_bytes());
-            ([(CONTENT_TYPE, "application/json")], Body::from(wiped(octets))).into_response()
+            let bytes = Zeroizing::new(std::mem::take(&mut *text).into_bytes());
+            ([(CONTENT_TYPE, "application/json")], Body::from(wiped(bytes))).into_response()
         }
         Err(error) => refused(&error),
     }
@@ -232,7 +232,7 @@ async fn forward(State(agent): State<AgentState>, request: Request) -> Response 
         path,
         headers: forwarded(&parts.headers),
         body: (!body.is_empty()).then(|| body.clone()),
-        once: !reads,
+        single_attempt: !reads,
         forwarded: true,
         method: parts.method,
     };
@@ -264,10 +264,10 @@ fn forwardable_path(uri: &Uri) -> Option<String> {
 }
 
 fn forwarded(headers: &HeaderMap) -> HeaderMap {
-    let kept = FORWARDED_HEADERS
+    let retained = FORWARDED_HEADERS
         .into_iter()
         .filter_map(|name| headers.get(&name).map(|value| (name, value.clone())));
-    kept.collect()
+    retained.collect()
 }
 
 /// Returns the name that a request changes, if it changes exactly one.

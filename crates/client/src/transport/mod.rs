@@ -84,7 +84,7 @@ impl Transport {
 
     /// Sends a request. Returns the response with any status. Temporary errors are retried, within the deadline and the budget.
     pub(crate) async fn request(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
-        let most = if request.once && request.forwarded {
+        let most = if request.single_attempt && request.forwarded {
             FORWARD_TIMEOUT.max(self.deadline)
         } else {
             self.deadline
@@ -96,7 +96,7 @@ impl Transport {
             let left = until.saturating_duration_since(Instant::now());
             tries += 1;
             // A request with a single attempt may use the whole deadline.
-            let most = if request.once { left } else { left.min(self.deadline / TRY_PARTS) };
+            let most = if request.single_attempt { left } else { left.min(self.deadline / TRY_PARTS) };
             let timeout_error = |_| Err(Error::Unavailable(format!("no response within {most:?}")));
             let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(timeout_error);
             let passing = match &outcome {
@@ -104,8 +104,9 @@ impl Transport {
                 Err(error) => error.is_unavailable(),
             };
             let backoff = jitter(BACKOFF * 2_u32.pow(tries - 1), 1.0);
-            let again = passing && !request.once && tries < TRIES_MAX && Instant::now() + backoff < until;
-            if !again || !self.budget.retry() {
+            let will_retry =
+                passing && !request.single_attempt && tries < TRIES_MAX && Instant::now() + backoff < until;
+            if !will_retry || !self.budget.retry() {
                 break outcome;
             }
             self.counters.retries.add();

@@ -68,7 +68,7 @@ pub(crate) struct StoreRequest {
     /// The body, shared with the task that sends it. A secret in it is wiped with the last reference (see [`wiped`]).
     pub(crate) body: Option<Bytes>,
     /// Whether to send the request only once, because it changes something.
-    pub(crate) once: bool,
+    pub(crate) single_attempt: bool,
     /// Whether the request is forwarded for another client. Its error does not mean that the store is unavailable for others.
     pub(crate) forwarded: bool,
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Semaphore;
 
-use crate::store::{FakeStore, ReceivedRequest, TIMEOUT, ask, found};
+use crate::store::{FakeStore, ReceivedRequest, TIMEOUT, found, send_request};
 
 fn is_lookup(received: &ReceivedRequest) -> bool {
     received.path == "/api/v1/lookup"
@@ -33,12 +33,12 @@ async fn path_traversal_outside_the_allowed_routes_is_rejected() {
         "//api/v1/data",
     ];
     for path in out {
-        assert_eq!(ask(&socket, "GET", path, "").await.0, 404, "{path}");
+        assert_eq!(send_request(&socket, "GET", path, "").await.0, 404, "{path}");
     }
     assert!(store.received().is_empty(), "{:?}", store.received());
     // An allowed path is forwarded in its normalized form.
     for path in ["/api/v1/certificates?name=/a%20b", "/api/v2/../v1/permissions?path=/a/../b", "/info"] {
-        assert_eq!(ask(&socket, "GET", path, "").await.0, 200, "{path}");
+        assert_eq!(send_request(&socket, "GET", path, "").await.0, 200, "{path}");
     }
     let received: Vec<_> = store.received().into_iter().map(|received| received.path).collect();
     assert_eq!(received, ["/api/v1/certificates?name=/a%20b", "/api/v1/permissions?path=/a/../b", "/info"]);
@@ -64,9 +64,9 @@ async fn error_for_one_credential_does_not_mark_the_store_unavailable() {
         client::Error::Refused { status: 500, text: "it cannot be opened".to_owned() }
     );
     client.get("/a").await.unwrap();
-    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
+    assert_eq!(send_request(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
     client.get("/b").await.unwrap();
-    let (status, _) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
+    let (status, _) = send_request(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
     assert_eq!((status, store.lookups()), (200, 4));
 }
 
@@ -120,7 +120,7 @@ async fn write_has_a_longer_deadline_than_a_read() {
     let store = FakeStore::start(move |received| answers(received).boxed());
     let client = store.client(Limits { deadline: Duration::from_secs(1), ..Limits::default() });
     let socket = store.agent(&client).await;
-    let put = ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await;
+    let put = send_request(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await;
     assert_eq!(put.0, 200, "{}", put.1);
 }
 
@@ -130,7 +130,7 @@ async fn unanswered_write_is_reported_as_a_change() {
     let client = store.client(Limits::default());
     let socket = store.agent(&client).await;
     let mut changes = client.changes();
-    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
+    assert_eq!(send_request(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
     let change = tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap();
     assert_eq!(change, Change::Name(client::Name::parse("/x").unwrap()));
 }
@@ -148,11 +148,14 @@ async fn failed_write_keeps_the_cached_value_readable() {
     let store = FakeStore::start(answers);
     let client = store.client(Limits::default());
     let socket = store.agent(&client).await;
-    let read = async || ask(&socket, "GET", "/api/v1/data?name=/a&current=true", "").await;
+    let read = async || send_request(&socket, "GET", "/api/v1/data?name=/a&current=true", "").await;
     assert_eq!(read().await.0, 200);
     *value.lock() = None;
     for _ in 0..3 {
-        assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0, 503);
+        assert_eq!(
+            send_request(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0,
+            503
+        );
         let (status, body) = read().await;
         assert!(status == 200 && body.contains(r#""value":"old""#), "{status} {body}");
     }
@@ -177,7 +180,7 @@ async fn certificate_read_works_when_only_lookups_succeed() {
     };
     let store = FakeStore::start(move |received| answers(received).boxed());
     let socket = store.agent(&store.client(Limits::default())).await;
-    let (status, body) = ask(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
+    let (status, body) = send_request(&socket, "GET", "/api/v1/data?name=/c&current=true", "").await;
     assert_eq!(status, 200, "{body}");
     let document: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(document.pointer("/data/0/value/certificate"), Some(&json!("PEM")));
@@ -197,9 +200,9 @@ async fn read_after_a_change_does_not_join_an_earlier_request() {
             if changed.load(SeqCst) {
                 return found(&received, "new");
             }
-            let told = found(&received, "old");
+            let response = found(&received, "old");
             gate.acquire().await.unwrap().forget();
-            told
+            response
         }
         .boxed()
     };
@@ -211,7 +214,7 @@ async fn read_after_a_change_does_not_join_an_earlier_request() {
         async move { client.get("/a").await }
     });
     until("the first question", || store.lookups() == 1).await;
-    assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0, 200);
+    assert_eq!(send_request(&socket, "PUT", "/api/v1/data", r#"{"name":"/a","value":"new"}"#).await.0, 200);
     let after = client.get("/a").await.unwrap();
     let text = |credential: &client::Credential| credential.text(&[]).unwrap().expose().to_owned();
     assert_eq!(text(&after), "new");
@@ -222,18 +225,18 @@ async fn read_after_a_change_does_not_join_an_earlier_request() {
 
 #[tokio::test]
 async fn unavailable_store_is_not_queried_for_every_stale_read() {
-    let (away, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (is_away, count) = (Arc::clone(&away), Arc::clone(&received));
+    let (offline, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_offline, count) = (Arc::clone(&offline), Arc::clone(&received));
     let answers = move |received: ReceivedRequest| {
         count.fetch_add(1, SeqCst);
-        let away = is_away.load(SeqCst);
-        async move { if away { (503, json!({ "error": "away" })) } else { found(&received, "v") } }.boxed()
+        let offline = is_offline.load(SeqCst);
+        async move { if offline { (503, json!({ "error": "away" })) } else { found(&received, "v") } }.boxed()
     };
     let store = FakeStore::start(answers);
     let limits = Limits { ttl: Duration::from_millis(1), revalidate: TIMEOUT * 10, ..Limits::default() };
     let client = store.client(limits);
     client.get("/a").await.unwrap();
-    away.store(true, SeqCst);
+    offline.store(true, SeqCst);
     let began = received.load(SeqCst);
     let mut answered = 0;
     let end = tokio::time::Instant::now() + Duration::from_secs(3);

@@ -52,7 +52,7 @@ struct Behind {
 #[derive(Clone)]
 pub(crate) struct Feed {
     events: broadcast::Sender<Option<String>>,
-    away: Arc<AtomicBool>,
+    offline: Arc<AtomicBool>,
 }
 
 impl Feed {
@@ -62,13 +62,13 @@ impl Feed {
     }
 
     /// Ends the stream. All requests get 503 until [`Self::back`].
-    pub(crate) fn away(&self) {
-        self.away.store(true, SeqCst);
+    pub(crate) fn offline(&self) {
+        self.offline.store(true, SeqCst);
         self.events.send(None).unwrap();
     }
 
     pub(crate) fn back(&self) {
-        self.away.store(false, SeqCst);
+        self.offline.store(false, SeqCst);
     }
 
     fn stream(&self) -> Response {
@@ -98,10 +98,10 @@ impl FakeStore {
     }
 
     /// Like [`Self::start`], with a stream of change events.
-    pub(crate) fn start_telling(
+    pub(crate) fn start_with_events(
         answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
     ) -> (Self, Feed) {
-        let feed = Feed { events: broadcast::Sender::new(16), away: Arc::default() };
+        let feed = Feed { events: broadcast::Sender::new(16), offline: Arc::default() };
         (Self::start_with(answers, Some(feed.clone())), feed)
     }
 
@@ -168,7 +168,7 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
         body: axum::body::to_bytes(body, usize::MAX).await.unwrap(),
     };
     if let Some(feed) = &behind.feed {
-        if feed.away.load(SeqCst) {
+        if feed.offline.load(SeqCst) {
             return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(json!({ "error": "away" }))).into_response();
         }
         if received.path == "/api/v1/events" {
@@ -194,7 +194,7 @@ pub(crate) fn found(received: &ReceivedRequest, value: &str) -> StubResponse {
 }
 
 /// Sends a request over a socket, with the path unchanged (as `curl --path-as-is`). Returns status and body.
-pub(crate) async fn ask(socket: &PathBuf, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) async fn send_request(socket: &PathBuf, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\

@@ -134,8 +134,8 @@ fn concourse(received: &ReceivedRequest, revoked: bool) -> StubResponse {
     let answer = |names: &Value| {
         let name = names[0].as_str().unwrap();
         let number: usize = name.rsplit_once("/s")?.1.parse().ok()?;
-        let is_there = !revoked && number.is_multiple_of(2) == name.contains("/p");
-        is_there.then(|| {
+        let is_present = !revoked && number.is_multiple_of(2) == name.contains("/p");
+        is_present.then(|| {
             json!({
                 "name": name, "type": "value", "id": "01939e5c-0000-7000-8000-000000000001", "metadata": null,
                 "version_created_at": "2026-11-21T05:00:00Z", "value": format!("canary of {name}"),
@@ -149,7 +149,7 @@ fn concourse(received: &ReceivedRequest, revoked: bool) -> StubResponse {
 fn store() -> (FakeStore, Feed, Arc<AtomicBool>) {
     let revoked = Arc::new(AtomicBool::new(false));
     let is_revoked = Arc::clone(&revoked);
-    let (store, feed) = FakeStore::start_telling(move |received| {
+    let (store, feed) = FakeStore::start_with_events(move |received| {
         let revoked = is_revoked.load(SeqCst);
         async move { concourse(&received, revoked) }.boxed()
     });
@@ -174,7 +174,7 @@ async fn second_pass_is_served_from_the_cache_even_without_the_store() {
         }
         assert!(began.elapsed() < TIMEOUT, "not all of it is in the cache");
     }
-    feed.away();
+    feed.offline();
     world.pass(&token).await;
     // The agent has no answer for a new name.
     assert_eq!(
@@ -234,7 +234,7 @@ async fn revoked_access_clears_the_cache_even_without_the_store() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     feed.send("access", r#"{"changed":true}"#);
-    feed.away();
+    feed.offline();
     let path = "/concourse/main/p1/s2";
     let began = std::time::Instant::now();
     while world.get(&token, &[("name-like", path)]).await.0 != StatusCode::SERVICE_UNAVAILABLE {

@@ -134,8 +134,8 @@ impl JsonService {
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = ApiError::of_status(answer.status().as_u16(), code, message, retry_after);
         if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
-            if let Some(kept) = &self.credentials {
-                kept.invalidate_if_cached(&credentials);
+            if let Some(cached) = &self.credentials {
+                cached.invalidate_if_cached(&credentials);
             }
             error.verdict = Verdict::Transient;
         }
@@ -261,7 +261,7 @@ impl CachedCredentials {
     /// the first triggers a fetch.
     fn invalidate_if_cached(&self, refused: &Credentials) {
         let id = |of: &Credentials| (of.access_key_id().to_owned(), of.session_token().map(str::to_owned));
-        self.0.forget(|kept| id(kept) == id(refused));
+        self.0.forget(|cached| id(cached) == id(refused));
     }
 
     async fn current(&self) -> Result<Credentials, ApiError> {

@@ -61,7 +61,7 @@ impl Tokens {
     /// Drops the cached token if it is `refused`; the next call fetches a new one. When many calls were refused with the same
     /// token, only the first triggers a fetch.
     pub fn forget(&self, refused: &AccessToken) {
-        self.lasting.forget(|kept| kept.token.secret() == refused.token.secret());
+        self.lasting.forget(|cached| cached.token.secret() == refused.token.secret());
     }
 }
 
@@ -286,8 +286,8 @@ mod tests {
             (status(401), false),
             (Error::with_message(ErrorKind::Credential, "no secret"), false),
         ] {
-            let told = no_token(&error);
-            assert_eq!((told.denied, told.code.as_str()), (!passes, "credentials"), "{error}");
+            let mapped = no_token(&error);
+            assert_eq!((mapped.denied, mapped.code.as_str()), (!passes, "credentials"), "{error}");
         }
     }
 }

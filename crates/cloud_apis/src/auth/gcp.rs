@@ -243,18 +243,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let uri = format!("http://{}/token", listener.local_addr().unwrap());
         std::thread::spawn(move || {
-            for asked in 0.. {
+            for request_index in 0.. {
                 let Ok((mut stream, _)) = listener.accept() else { return };
                 let mut request = BufReader::new(stream.try_clone().unwrap());
-                let (mut line, mut octets) = (String::new(), 0);
+                let (mut line, mut body_length) = (String::new(), 0);
                 while request.read_line(&mut line).unwrap() > 2 {
                     if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                        octets = length.trim().parse().unwrap();
+                        body_length = length.trim().parse().unwrap();
                     }
                     line.clear();
                 }
-                request.read_exact(&mut vec![0; octets]).unwrap();
-                let (status, body) = match asked {
+                request.read_exact(&mut vec![0; body_length]).unwrap();
+                let (status, body) = match request_index {
                     0 => ("400 Bad Request", r#"{"error":"invalid_grant"}"#),
                     _ => ("200 OK", r#"{"access_token":"mended","expires_in":3600,"token_type":"Bearer"}"#),
                 };

@@ -109,11 +109,11 @@ impl HttpClient {
         let no_answer = |error: reqwest::Error| HttpError::NoAnswer(chain(&error));
         let mut answer = self.client.execute(request).await.map_err(no_answer)?;
         let mut body = Vec::new();
-        while let Some(piece) = answer.chunk().await.map_err(no_answer)? {
-            if body.len() + piece.len() > BODY_MAX {
+        while let Some(chunk) = answer.chunk().await.map_err(no_answer)? {
+            if body.len() + chunk.len() > BODY_MAX {
                 return Err(HttpError::TooLarge);
             }
-            body.extend_from_slice(&piece);
+            body.extend_from_slice(&chunk);
         }
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = answer.status();

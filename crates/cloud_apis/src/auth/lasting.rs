@@ -243,7 +243,7 @@ mod tests {
     #[derive(Default)]
     struct World {
         says: Mutex<VecDeque<Result<(u32, u64), ApiError>>>,
-        asked: Mutex<Vec<Option<u32>>>,
+        calls: Mutex<Vec<Option<u32>>>,
         now_s: Mutex<u64>,
         /// Signals that an attempt may end, in tests where attempts wait.
         may_end: Option<Notify>,
@@ -258,16 +258,16 @@ mod tests {
     }
 
     fn lasting(world: &Arc<World>) -> ExpiringValue<u32> {
-        let (asked, clock) = (Arc::clone(world), Arc::clone(world));
+        let (calls, clock) = (Arc::clone(world), Arc::clone(world));
         let source = move |refused| {
-            let world = Arc::clone(&asked);
+            let world = Arc::clone(&calls);
             async move {
-                world.asked.lock().push(refused);
+                world.calls.lock().push(refused);
                 if let Some(may_end) = &world.may_end {
                     may_end.notified().await;
                 }
-                let said = world.says.lock().pop_front().expect("asked no more often than it says");
-                said.map(|(value, end)| (value, at(end)))
+                let result = world.says.lock().pop_front().expect("asked no more often than it says");
+                result.map(|(value, end)| (value, at(end)))
             }
             .boxed()
         };
@@ -294,11 +294,11 @@ mod tests {
         assert_eq!(lasting.current().await.unwrap(), 1);
         *world.now_s.lock() = 3_299;
         assert_eq!(lasting.current().await.unwrap(), 1);
-        assert_eq!(world.asked.lock().len(), 1, "it is not time yet");
+        assert_eq!(world.calls.lock().len(), 1, "it is not time yet");
         *world.now_s.lock() = 3_300;
         // The first poll returns the value: no caller waits for a renewal.
         assert_eq!(lasting.current().now_or_never().unwrap().unwrap(), 1);
-        until(|| world.asked.lock().len() == 3).await;
+        until(|| world.calls.lock().len() == 3).await;
         until(|| lasting.current().now_or_never().is_some_and(|now| now.unwrap() == 2)).await;
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let lasting = lasting(&world);
         assert_eq!(lasting.current().await.unwrap(), 1);
         assert_eq!(lasting.inner.fetch_unless_newer(0).await.unwrap().value, 1);
-        assert_eq!(world.asked.lock().len(), 1);
+        assert_eq!(world.calls.lock().len(), 1);
         assert_eq!(lasting.current().await.unwrap(), 2, "who comes later has another");
     }
 
@@ -321,21 +321,21 @@ mod tests {
         lasting.current().await.unwrap();
         *world.now_s.lock() = 3_400;
         assert_eq!(lasting.current().await.unwrap(), 1);
-        until(|| world.asked.lock().len() == 2).await;
+        until(|| world.calls.lock().len() == 2).await;
         until(|| lasting.fetching.lock().as_ref().is_some_and(AbortOnDropHandle::is_finished)).await;
         // No new attempt is made for a while, and the old value is returned.
         for now_s in [3_401, 3_429] {
             *world.now_s.lock() = now_s;
             assert_eq!(lasting.current().await.unwrap(), 1);
             tokio::task::yield_now().await;
-            assert_eq!(world.asked.lock().len(), 2);
+            assert_eq!(world.calls.lock().len(), 2);
         }
         tokio::time::sleep(FAILURE_LIFETIME).await;
         *world.now_s.lock() = 3_590;
         assert!(lasting.current().await.unwrap_err().denied);
-        assert_eq!(world.asked.lock().len(), 3, "what no try changes is tried once");
+        assert_eq!(world.calls.lock().len(), 3, "what no try changes is tried once");
         assert!(lasting.current().await.unwrap_err().denied);
-        assert_eq!(world.asked.lock().len(), 3, "and remembered for a moment");
+        assert_eq!(world.calls.lock().len(), 3, "and remembered for a moment");
     }
 
     #[tokio::test(start_paused = true)]
@@ -351,7 +351,7 @@ mod tests {
         for one in waiting {
             assert_eq!(one.await.unwrap().unwrap(), 1);
         }
-        assert_eq!(world.asked.lock().len(), 3);
+        assert_eq!(world.calls.lock().len(), 3);
     }
 
     /// The caller that started the fetch stops waiting. The fetch continues, and the next caller gets its result.
@@ -364,11 +364,11 @@ mod tests {
         });
         let lasting = lasting(&world);
         assert!(tokio::time::timeout(Duration::from_millis(300), lasting.current()).await.is_err());
-        assert_eq!(world.asked.lock().len(), 1);
+        assert_eq!(world.calls.lock().len(), 1);
         world.may_end.as_ref().unwrap().notify_one();
         until(|| lasting.inner.unexpired().is_some()).await;
         assert_eq!(lasting.current().now_or_never().unwrap().unwrap(), 1);
-        assert_eq!(world.asked.lock().len(), 1, "nobody asked again");
+        assert_eq!(world.calls.lock().len(), 1, "nobody asked again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -381,7 +381,7 @@ mod tests {
         // A caller reports late that the first value was refused.
         lasting.forget(|value| *value == 1);
         assert_eq!(lasting.current().await.unwrap(), 2);
-        assert_eq!(*world.asked.lock(), [None, Some(1)]);
+        assert_eq!(*world.calls.lock(), [None, Some(1)]);
     }
 
     #[test]

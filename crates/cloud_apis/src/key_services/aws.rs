@@ -49,7 +49,7 @@ impl AwsKms {
     /// [`CloudKeyError::Name`] for an invalid region name.
     #[crate::boxed]
     pub async fn new(region: &str, options: &AwsOptions, http: HttpClient) -> Result<Self, CloudKeyError> {
-        let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-';
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if region.is_empty() || !region.bytes().all(plain) {
             return Err(CloudKeyError::Name { key: region.to_owned(), problem: "not a valid region name" });
         }

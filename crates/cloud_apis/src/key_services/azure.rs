@@ -129,7 +129,7 @@ pub async fn open(
 fn split(url: &str) -> Option<(&str, &str)> {
     let (origin, path) = url.split_once("/keys/")?;
     let named = |text: &str| {
-        !text.is_empty() && text.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-')
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     let parts = path.split('/').count();
     let is_path = (1..=2).contains(&parts) && path.split('/').all(named);

@@ -94,8 +94,7 @@ fn is_key_version_name(name: &str) -> bool {
     const WORDS: [&str; 5] = ["projects", "locations", "keyRings", "cryptoKeys", "cryptoKeyVersions"];
     let parts: Vec<&str> = name.split('/').collect();
     let plain = |text: &str| {
-        !text.is_empty()
-            && text.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet))
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
     };
     parts.len() == 2 * WORDS.len()
         && parts.chunks(2).zip(WORDS).all(|(pair, word)| pair[0] == word && plain(pair[1]))

@@ -156,7 +156,7 @@ impl Calls {
     pub fn of(metrics: &Metrics) -> Self {
         let calls = Self::default();
         let shown = calls.clone();
-        metrics.also(move |registry| {
+        metrics.add_registration(move |registry| {
             registry.register(
                 "bulla_keyless_cloud_signatures",
                 "Signatures requested from cloud key services, by outcome; wrong: rejected because the key's own public \
@@ -195,9 +195,9 @@ pub struct CloudKey {
 }
 
 impl CloudKey {
-    /// Creates the key. `place` is shared by all keys of one region or vault.
+    /// Creates the key. `location` is shared by all keys of one region or vault.
     fn new(
-        (name, place): (String, &str),
+        (name, location): (String, &str),
         of: Kind,
         description: KeyDescription,
         service: Box<dyn Service>,
@@ -217,7 +217,7 @@ impl CloudKey {
             return Err(unusable("supports no signature algorithm that is used here"));
         }
         Ok(Self {
-            destination: format!("{}:{place}", of.short),
+            destination: format!("{}:{location}", of.short),
             name,
             of,
             kind,
@@ -406,7 +406,7 @@ async fn call_with_retry<T, R, F>(
     mut ready: impl FnMut() -> R,
     mut call: impl FnMut() -> F,
     deadline: Deadline,
-    may_try_again: impl Fn() -> bool,
+    may_retry: impl Fn() -> bool,
 ) -> Result<T, CallFailure>
 where
     R: Future<Output = Result<(), ApiError>>,
@@ -434,7 +434,7 @@ where
             }
         };
         let in_time = |wait: &Duration| Instant::now().checked_add(*wait).is_some_and(|then| then < deadline);
-        match wait.filter(in_time).filter(|_| may_try_again()) {
+        match wait.filter(in_time).filter(|_| may_retry()) {
             Some(wait) => tokio::time::sleep(wait).await,
             None => return Err(CallFailure::Answer(answer)),
         }

@@ -283,10 +283,10 @@ async fn one(
 ) -> Result<Option<CloudCertificate>, SourceError> {
     let id = properties.id.as_deref().unwrap_or_default();
     let Some(name) = name_of(id) else { return Ok(None) };
-    let place_name: Arc<str> = format!("{vault}certificates/{name}").into();
-    let place = CloudResource { store: CloudStore::AzureKeyVault, name: place_name.clone() };
+    let resource_name: Arc<str> = format!("{vault}certificates/{name}").into();
+    let resource = CloudResource { store: CloudStore::AzureKeyVault, name: resource_name.clone() };
     let marker = marker(properties);
-    let chain = match (sink.unchanged(&place, &marker), &properties.x509_thumbprint) {
+    let chain = match (sink.unchanged(&resource, &marker), &properties.x509_thumbprint) {
         (Some(chain), _) => chain,
         (None, None) => Chain::None("the certificate is still being issued".to_owned()),
         (None, Some(_)) => {
@@ -302,9 +302,9 @@ async fn one(
     };
     let expires = properties.attributes.as_ref().and_then(|attributes| attributes.expires);
     let not_after = expires.map(|time| UnixTime(time.unix_timestamp()));
-    let used_by = uses.await.get(&*place_name.to_ascii_lowercase()).cloned().unwrap_or_default();
+    let used_by = uses.await.get(&*resource_name.to_ascii_lowercase()).cloned().unwrap_or_default();
     let tags = Some(bounded(properties.tags.clone().unwrap_or_default()));
-    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
+    Ok(Some(CloudCertificate { resource, chain, not_after, used_by, tags, marker }))
 }
 
 /// Returns a text that changes with each new version, and when a version is enabled or disabled.
@@ -407,7 +407,7 @@ fn gateway_uses(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
     for gateway in gateways {
         for certificate in &gateway.properties.ssl_certificates {
             let secret = certificate.properties.key_vault_secret_id.as_deref();
-            let Some(place) = secret.and_then(certificate_name_of_secret) else { continue };
+            let Some(resource) = secret.and_then(certificate_name_of_secret) else { continue };
             let listens = |listener: &&Listener| {
                 let own = listener.properties.ssl_certificate.as_ref();
                 own.is_some_and(|own| own.id.eq_ignore_ascii_case(&certificate.id))
@@ -416,7 +416,7 @@ fn gateway_uses(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
                 listener.properties.host_name.iter().chain(&listener.properties.host_names).cloned()
             });
             let found = Use { by: gateway.id.clone(), hosts: hosts.collect() };
-            uses.entry(place).or_default().push(found);
+            uses.entry(resource).or_default().push(found);
         }
     }
     uses
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn secret_url_maps_to_certificate_url() {
-        for (secret, place) in [
+        for (secret, resource) in [
             ("https://V.vault.azure.net/secrets/web", Some("https://v.vault.azure.net/certificates/web")),
             (
                 "https://v.vault.azure.net/secrets/web/0123",
@@ -472,7 +472,7 @@ mod tests {
             ("https://v.vault.azure.net/keys/web", None),
             ("", None),
         ] {
-            assert_eq!(certificate_name_of_secret(secret).as_deref(), place, "{secret}");
+            assert_eq!(certificate_name_of_secret(secret).as_deref(), resource, "{secret}");
         }
         assert_eq!(name_of("https://v.vault.azure.net/certificates/web/0123"), Some("web"));
         assert_eq!(name_of("https://v.vault.azure.net/certificates/"), None);

@@ -254,31 +254,31 @@ fn location_part(name: &str) -> String {
 }
 
 fn managed(certificate: Certificate, uses: &HashMap<String, Vec<Use>>, sink: &Sink) -> CloudCertificate {
-    let place =
+    let resource =
         CloudResource { store: CloudStore::GcpCertificateManager, name: certificate.name.as_str().into() };
     let updated = certificate.update_time.as_ref().map(|time| time.seconds());
     let expires = certificate.expire_time.as_ref().map(|time| time.seconds());
     let marker = format!("{}/{}", updated.unwrap_or_default(), expires.unwrap_or_default());
-    let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(&certificate.pem_certificate));
+    let chain = sink.unchanged(&resource, &marker).unwrap_or_else(|| chain_of(&certificate.pem_certificate));
     let used_by = uses.get(&certificate.name).cloned().unwrap_or_default();
     let not_after = expires.map(UnixTime);
     let tags = Some(bounded(certificate.labels));
-    CloudCertificate { place, chain, not_after, used_by, tags, marker }
+    CloudCertificate { resource, chain, not_after, used_by, tags, marker }
 }
 
 fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink) -> Option<CloudCertificate> {
     let name: Arc<str> =
         format!("projects/{project}/{scope}/sslCertificates/{}", certificate.name.as_ref()?).into();
-    let place = CloudResource { store: CloudStore::GcpCompute, name };
+    let resource = CloudResource { store: CloudStore::GcpCompute, name };
     let expires = certificate.expire_time.as_deref().unwrap_or_default();
     let created = certificate.creation_timestamp.as_deref().unwrap_or_default();
     // Certificates change only when Google renews managed ones, which changes the expiry.
     let marker = format!("{}/{created}/{expires}", certificate.id.unwrap_or_default());
     let pem = certificate.certificate.as_deref().unwrap_or_default();
-    let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(pem));
+    let chain = sink.unchanged(&resource, &marker).unwrap_or_else(|| chain_of(pem));
     let not_after = expires.parse::<jiff::Timestamp>().ok().map(|time| UnixTime(time.as_second()));
     // SSL certificates of Compute Engine have no labels.
-    Some(CloudCertificate { place, chain, not_after, used_by: Vec::new(), tags: None, marker })
+    Some(CloudCertificate { resource, chain, not_after, used_by: Vec::new(), tags: None, marker })
 }
 
 fn chain_of(pem: &str) -> Chain {

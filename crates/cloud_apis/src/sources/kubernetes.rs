@@ -107,14 +107,15 @@ impl KubernetesSource {
         loop {
             let Some(page) = self.page::<Secret>(path, token.as_deref(), deadline).await? else { break };
             for secret in page.items {
-                let name = self.place(secret.metadata.namespace.as_deref(), &secret.metadata.name);
+                let name = self.resource(secret.metadata.namespace.as_deref(), &secret.metadata.name);
                 let used_by = uses.get(&name).cloned().unwrap_or_default();
-                let place = CloudResource { store: CloudStore::KubernetesSecret, name: name.into() };
+                let resource = CloudResource { store: CloudStore::KubernetesSecret, name: name.into() };
                 let Metadata { uid, resource_version, labels, .. } = secret.metadata;
                 let marker = format!("{uid}/{resource_version}");
-                let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(secret.data.get()));
+                let chain = sink.unchanged(&resource, &marker).unwrap_or_else(|| chain_of(secret.data.get()));
                 let tags = Some(bounded(labels.unwrap_or_default()));
-                let certificate = CloudCertificate { place, chain, not_after: None, used_by, tags, marker };
+                let certificate =
+                    CloudCertificate { resource, chain, not_after: None, used_by, tags, marker };
                 sink.seen(PART, certificate).await?;
             }
             token = page.metadata.token.filter(|token| !token.is_empty());
@@ -126,7 +127,7 @@ impl KubernetesSource {
         Ok(())
     }
 
-    fn place(&self, namespace: Option<&str>, name: &str) -> String {
+    fn resource(&self, namespace: Option<&str>, name: &str) -> String {
         format!("{}/{}/{name}", self.cluster, namespace.unwrap_or("default"))
     }
 
@@ -137,7 +138,7 @@ impl KubernetesSource {
         for tls in &ingress.spec.tls {
             let Some(secret) = &tls.secret_name else { continue };
             let found = Use { by: by.clone(), hosts: tls.hosts.clone() };
-            uses.entry(self.place(namespace, secret)).or_default().push(found);
+            uses.entry(self.resource(namespace, secret)).or_default().push(found);
         }
     }
 
@@ -151,7 +152,7 @@ impl KubernetesSource {
                 }
                 let found = Use { by: by.clone(), hosts: listener.hostname.iter().cloned().collect() };
                 let namespace = secret.namespace.as_deref().or(own);
-                uses.entry(self.place(namespace, &secret.name)).or_default().push(found);
+                uses.entry(self.resource(namespace, &secret.name)).or_default().push(found);
             }
         }
     }

@@ -57,7 +57,7 @@ async fn listing_reads_only_new_and_changed_certificates_again() {
     let sources = sources(&cloud, &pools, &http).await;
     let first = list(&sources, HashMap::new()).await;
     assert_eq!(first.read(), 2 * 11 + 3);
-    let asked_at_first = http.counts().requests;
+    let first_requests = http.counts().requests;
     let gets = |cloud: &AwsCloud| -> u64 {
         let counts = cloud.counts();
         counts
@@ -74,9 +74,9 @@ async fn listing_reads_only_new_and_changed_certificates_again() {
             .map(|(_, n)| n.taken)
             .sum()
     };
-    let (got, asked) = (gets(&cloud), described(&cloud));
+    let (got, requested) = (gets(&cloud), described(&cloud));
     let second = list(&sources, first.states()).await;
-    assert_eq!((second.read(), gets(&cloud), described(&cloud)), (0, got, asked), "nothing changed");
+    assert_eq!((second.read(), gets(&cloud), described(&cloud)), (0, got, requested), "nothing changed");
     assert_eq!(second.truth(), cloud.truth(), "and everything is known all the same, uses included");
     let (renewed, sha256) = cloud.renew_one().unwrap().unwrap();
     let deleted = cloud.delete_one().unwrap();
@@ -84,13 +84,17 @@ async fn listing_reads_only_new_and_changed_certificates_again() {
     assert_eq!((third.read(), gets(&cloud)), (1, got + 1));
     assert_eq!(third.truth(), cloud.truth());
     assert!(third.truth().iter().any(|one| one.name == renewed && one.leaf_sha256.as_ref() == Some(&sha256)));
-    let removed: Vec<_> =
-        third.ended.values().flat_map(|listed| &listed.removed).map(|place| place.name.to_string()).collect();
+    let removed: Vec<_> = third
+        .ended
+        .values()
+        .flat_map(|listed| &listed.removed)
+        .map(|resource| resource.name.to_string())
+        .collect();
     assert_eq!(removed, [deleted]);
     // In the worst case, the first listing started all calls concurrently. Later listings made fewer calls, on open connections.
     let counts = http.counts();
     assert!(
-        counts.connections <= asked_at_first && asked_at_first < counts.requests,
+        counts.connections <= first_requests && first_requests < counts.requests,
         "connections are kept: {counts:?}"
     );
 }
@@ -107,10 +111,10 @@ async fn tags_are_read_only_for_new_and_changed_certificates() {
     let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = sources(&cloud, &quick_pools(), &http()).await;
-    let asked =
+    let requested =
         || (answered(&cloud, "ListTagsForCertificate"), answered(&cloud, "ListServerCertificateTags"));
     let first = list(&sources, HashMap::new()).await;
-    assert_eq!((first.truth(), asked()), (cloud.truth(), (2 * 12, 3)));
+    assert_eq!((first.truth(), requested()), (cloud.truth(), (2 * 12, 3)));
     let tagged =
         |found: &Found| -> Vec<_> { found.ended.values().flat_map(|listed| listed.tagged.clone()).collect() };
     let new = tagged(&first);
@@ -118,16 +122,16 @@ async fn tags_are_read_only_for_new_and_changed_certificates() {
 
     let arn = cloud.replace_first_tags(&[("team", "bank"), ("empty", "")]).unwrap();
     let second = list(&sources, first.states()).await;
-    assert_eq!((asked(), tagged(&second)), ((2 * 12, 3), Vec::new()), "nothing is new");
+    assert_eq!((requested(), tagged(&second)), ((2 * 12, 3), Vec::new()), "nothing is new");
     assert_ne!(second.truth(), cloud.truth(), "AWS does not say that tags have changed");
 
     let (renewed, _) = cloud.renew_one().unwrap().unwrap();
     assert_eq!(renewed, arn);
     let third = list(&sources, second.states()).await;
-    assert_eq!((third.truth(), asked()), (cloud.truth(), (2 * 12 + 1, 3)));
+    assert_eq!((third.truth(), requested()), (cloud.truth(), (2 * 12 + 1, 3)));
     let changed = tagged(&third);
     assert_eq!(changed.len(), 1);
-    assert_eq!((&*changed[0].place.name, changed[0].tags["team"].as_str()), (arn.as_str(), "bank"));
+    assert_eq!((&*changed[0].resource.name, changed[0].tags["team"].as_str()), (arn.as_str(), "bank"));
 }
 
 /// Without permission to read tags, everything else is listed. The missing permission is reported once per region, not once per
@@ -190,8 +194,8 @@ async fn documented_quotas_are_not_exceeded() {
     let began = Instant::now();
     let found = list_once(&cloud, &pools()).await;
     assert_eq!(found.truth(), cloud.truth());
-    for ((operation, whose), counts) in cloud.counts() {
-        assert_eq!(counts.throttled, 0, "{operation} of {whose}: {counts:?}");
+    for ((operation, account), counts) in cloud.counts() {
+        assert_eq!(counts.throttled, 0, "{operation} of {account}: {counts:?}");
     }
     // 29 certificates of one region at nine requests per second.
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());

@@ -80,7 +80,8 @@ pub(crate) async fn list_within(
             Event::Certificates { certificates, .. } => {
                 assert!(certificates.len() <= 100, "batches are bounded");
                 for certificate in certificates {
-                    let key = (certificate.place.store.name().to_owned(), certificate.place.name.to_string());
+                    let key =
+                        (certificate.resource.store.name().to_owned(), certificate.resource.name.to_string());
                     assert!(found.certificates.insert(key, certificate).is_none(), "none is listed twice");
                 }
             }
@@ -135,8 +136,8 @@ impl Found {
                 let mut used_by: Vec<_> = certificate.used_by.iter().map(|used| used.by.clone()).collect();
                 used_by.sort();
                 SimulatedCertificate {
-                    store: certificate.place.store.name(),
-                    name: certificate.place.name.to_string(),
+                    store: certificate.resource.store.name(),
+                    name: certificate.resource.name.to_string(),
                     leaf_sha256: leaf.map(|leaf| leaf.to_string()),
                     used_by,
                     tags: certificate.tags.clone().unwrap_or_default(),

@@ -229,15 +229,15 @@ impl CertificateParameters {
 
     fn usage(&self) -> Result<u16, CredentialError> {
         self.key_usage.iter().try_fold(0, |bits, text| {
-            let place = KEY_USAGES.iter().position(|name| name == text);
-            let place = place.ok_or_else(|| {
+            let bit = KEY_USAGES.iter().position(|name| name == text);
+            let bit = bit.ok_or_else(|| {
                 CredentialError::bad(format!(
                     "The provided key usage '{text}' is not supported. Valid values include 'digital_signature', \
                      'non_repudiation', 'key_encipherment', 'data_encipherment', 'key_agreement', 'key_cert_sign', \
                      'crl_sign', 'encipher_only' and 'decipher_only'."
                 ))
             })?;
-            Ok(bits | 1 << place)
+            Ok(bits | 1 << bit)
         })
     }
 
@@ -267,7 +267,7 @@ impl CertificateParameters {
             key_usage: KEY_USAGES
                 .iter()
                 .enumerate()
-                .filter(|(place, _)| usage & (1 << place) != 0)
+                .filter(|(bit, _)| usage & (1 << bit) != 0)
                 .map(|(_, name)| (*name).to_owned())
                 .collect(),
             extended_key_usage: PURPOSES

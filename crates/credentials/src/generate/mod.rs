@@ -206,10 +206,10 @@ fn user(parameters: Option<Json>, value: Option<Json>) -> Result<UserParameters,
         None | Some(Json::Null | Json::String(_)) => Ok(None),
         Some(_) => Err(CredentialError::bad("The username must be a string.")),
     };
-    let within = parameters.as_object_mut().and_then(|fields| fields.remove("username"));
-    let beside =
+    let parameters_username = parameters.as_object_mut().and_then(|fields| fields.remove("username"));
+    let value_username =
         value.and_then(|mut value| value.as_object_mut().and_then(|fields| fields.remove("username")));
-    let username = name(beside)?.or(name(within)?);
+    let username = name(value_username)?.or(name(parameters_username)?);
     let password: PasswordParameters = read(Some(parameters))?;
     Ok(UserParameters { username, password: password.checked()? })
 }

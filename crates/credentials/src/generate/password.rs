@@ -93,7 +93,7 @@ impl PasswordParameters {
             let other = random_below(last + 1)?;
             chosen.swap(last, other);
         }
-        Ok(Secret::new(chosen.iter().map(|octet| char::from(*octet)).collect::<String>()))
+        Ok(Secret::new(chosen.iter().map(|byte| char::from(*byte)).collect::<String>()))
     }
 }
 
@@ -102,10 +102,10 @@ impl PasswordParameters {
 fn random_below(bound: usize) -> Result<usize, CredentialError> {
     let fair = 256 / bound * bound;
     loop {
-        let mut octet = [0_u8; 1];
-        aws_lc_rs::rand::fill(&mut octet)
+        let mut byte = [0_u8; 1];
+        aws_lc_rs::rand::fill(&mut byte)
             .map_err(|_| CredentialError::Internal("no randomness".to_owned()))?;
-        let number = usize::from(octet[0]);
+        let number = usize::from(byte[0]);
         if number < fair {
             return Ok(number % bound);
         }

@@ -193,8 +193,8 @@ impl Credentials {
                 if locked.as_ref().map(|locked| locked.id) != expected {
                     return Ok(Err(CredentialError::Changed));
                 }
-                let place = |row: &ConnectionRow| (row.host.clone(), row.port, row.database.clone());
-                let moves = locked.is_some_and(|locked| place(&locked) != place(&row));
+                let endpoint = |row: &ConnectionRow| (row.host.clone(), row.port, row.database.clone());
+                let moves = locked.is_some_and(|locked| endpoint(&locked) != endpoint(&row));
                 if moves
                     && !same_database
                     && let Some(in_use) = connection_use(tx, &row.name, ConnectionUsers::Leases).await?

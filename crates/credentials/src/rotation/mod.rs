@@ -132,9 +132,9 @@ impl Credentials {
     /// Plans rotations for written values, and queues hook notifications for rotated values.
     async fn follow_events(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
-            let place = self.store().outbox_position(DUTY).await?;
-            let events = self.store().outbox_after(place, EVENTS).await?;
-            let Some(last) = events.last().map(|event| event.place) else { return Ok(()) };
+            let position = self.store().outbox_position(DUTY).await?;
+            let events = self.store().outbox_after(position, EVENTS).await?;
+            let Some(last) = events.last().map(|event| event.position) else { return Ok(()) };
             let read: Vec<(i64, Event)> =
                 events.iter().filter_map(|row| Some((row.at_us, read_event(row)?))).collect();
             let names: BTreeSet<String> = read.iter().filter_map(|(_, event)| name_of(event)).collect();

@@ -148,8 +148,8 @@ impl Credentials {
     ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
         let asked: Vec<_> = names.iter().map(|name| (Requester::system(), name.clone())).collect();
         let mut all: HashMap<String, Result<Vec<Version>, CredentialError>> = HashMap::new();
-        for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
-            let versions = all.entry(names[place].clone()).or_insert_with(|| Ok(Vec::new()));
+        for (index, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
+            let versions = all.entry(names[index].clone()).or_insert_with(|| Ok(Vec::new()));
             match (self.open_row(row), versions) {
                 (Ok(version), Ok(versions)) => versions.push(version),
                 (Err(error), versions) => *versions = Err(error),

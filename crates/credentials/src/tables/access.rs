@@ -36,7 +36,7 @@ pub struct AccessRow {
     /// The actor, as named in permissions.
     pub actor: String,
     /// Permission or role from which the actor has access.
-    pub way: AccessSource,
+    pub source: AccessSource,
     /// Start of the access, µs since 1970-01-01 UTC. For a role: when its holder was created.
     pub since_us: i64,
     /// The granting actor, if known.
@@ -223,13 +223,13 @@ impl Credentials<'_> {
 fn access_row(mut row: Row) -> Result<(AccessRow, Vec<Value>), StoreError> {
     let (actor, id, path) = (row.text()?, row.maybe_uuid()?, row.maybe_text()?);
     let (since_us, changed_at_us, given_by) = (row.int()?, row.maybe_int()?, row.maybe_text()?);
-    let (role, place) = (row.maybe_text()?, row.text()?);
-    let key = vec![Value::Text(actor.clone()), Value::Text(place)];
-    let way = way(id, path, role, changed_at_us)?;
-    Ok((AccessRow { actor, way, since_us, given_by }, key))
+    let (role, path_key) = (row.maybe_text()?, row.text()?);
+    let key = vec![Value::Text(actor.clone()), Value::Text(path_key)];
+    let source = source(id, path, role, changed_at_us)?;
+    Ok((AccessRow { actor, source, since_us, given_by }, key))
 }
 
-fn way(
+fn source(
     id: Option<Uuid>,
     path: Option<String>,
     role: Option<String>,
@@ -252,12 +252,15 @@ mod tests {
     #[test]
     fn access_row_must_hold_either_a_permission_or_a_role() {
         let (id, path, role) = (Uuid::nil(), || Some("/a".to_owned()), || Some("admin".to_owned()));
-        let permission = way(Some(id), path(), None, Some(1)).unwrap();
+        let permission = source(Some(id), path(), None, Some(1)).unwrap();
         assert_eq!(
             permission,
             AccessSource::Permission { id, path: "/a".to_owned(), changed_at_us: Some(1) }
         );
-        assert_eq!(way(None, None, role(), None).unwrap(), AccessSource::Role { role: "admin".to_owned() });
+        assert_eq!(
+            source(None, None, role(), None).unwrap(),
+            AccessSource::Role { role: "admin".to_owned() }
+        );
         for (id, path, role) in [
             (None, None, None),
             (Some(id), None, None),
@@ -265,7 +268,7 @@ mod tests {
             (None, path(), role()),
             (Some(id), path(), role()),
         ] {
-            assert!(way(id, path, role, None).unwrap_err().to_string().contains("credential_access"));
+            assert!(source(id, path, role, None).unwrap_err().to_string().contains("credential_access"));
         }
     }
 }

@@ -15,14 +15,14 @@ pub const SEALED_BYTES_MAX: i64 = 64 << 20;
 pub const NAMES_UNBOUNDED: usize = 63;
 
 macro_rules! current {
-    ($name:literal, $sealed:literal, $asked:literal, $ids:literal) => {
+    ($name:literal, $sealed:literal, $lookups:literal, $ids:literal) => {
         concat!(
             "-- ",
             $name,
             "\nSELECT n.place, ",
             columns!($sealed),
             "\nFROM ",
-            $asked,
+            $lookups,
             "\nJOIN credential_versions v ON v.id ",
             $ids,
             " WHERE ",
@@ -89,16 +89,16 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn current(
         self,
-        asked: &[(Requester, String)],
+        lookups: &[(Requester, String)],
         now_us: i64,
     ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
-        let bounded = asked.len() > NAMES_UNBOUNDED;
-        let asked = asked.iter().map(|(requester, name)| {
+        let bounded = lookups.len() > NAMES_UNBOUNDED;
+        let lookups = lookups.iter().map(|(requester, name)| {
             let (everything, actor) = requester.at(name);
             json!([name, i64::from(everything), actor])
         });
-        let asked = serde_json::Value::from_iter(asked).to_string();
-        let mut parameters = vec![asked.into(), now_us.into()];
+        let lookups = serde_json::Value::from_iter(lookups).to_string();
+        let mut parameters = vec![lookups.into(), now_us.into()];
         let statement = if bounded {
             parameters.push(SEALED_BYTES_MAX.into());
             CURRENT_BOUNDED.of(self.0)

@@ -350,11 +350,12 @@ impl Credentials<'_> {
     /// # Errors
     /// Errors of the database.
     pub async fn destroy_deleted(self, deleted_by_us: i64) -> Result<u64, StoreError> {
-        let (away, some) = (DELETED_BEFORE.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
+        let (deleted_before, some) = (DELETED_BEFORE.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
         self.0
             .write("credentials_destroy", move |tx| {
                 async move {
-                    let rows = tx.rows(away, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
+                    let rows =
+                        tx.rows(deleted_before, vec![deleted_by_us.into(), DESTROYED_MAX.into()]).await?;
                     let ids = rows.into_iter().map(|mut row| row.int()).collect::<Result<Vec<_>, _>>()?;
                     if ids.is_empty() {
                         return Ok(0);
@@ -378,7 +379,7 @@ impl Credentials<'_> {
         Ok(ExpiredVersions::of(found.collect::<Result<_, StoreError>>()?))
     }
 
-    /// Destroys versions that are beyond their retention, but never current versions. `kept_since_us` returns the time from which
+    /// Destroys versions that are beyond their retention, but never current versions. `retained_since_us` returns the time from which
     /// versions of a name (lower case) are retained, or `None` if no rule covers the name. Scans a few hundred versions. Returns
     /// the progress of the scan and the number of destroyed versions.
     ///
@@ -387,7 +388,7 @@ impl Credentials<'_> {
     pub async fn destroy_old_versions(
         self,
         after: i64,
-        kept_since_us: impl Fn(&str) -> Option<i64>,
+        retained_since_us: impl Fn(&str) -> Option<i64>,
     ) -> Result<(OldVersionScan, usize), StoreError> {
         let rows = self.0.rows(Cost::Walk, OLD, vec![after.into(), DESTROYED_MAX.into()]).await?;
         let mut walk = OldVersionScan { after, ended: rows.len() < DESTROYED_MAX as usize };
@@ -396,7 +397,7 @@ impl Credentials<'_> {
             let (id, credential, name) = (row.int()?, row.int()?, row.text()?);
             let (current, created_at_us) = (row.flag()?, row.int()?);
             walk.after = id;
-            if !current && kept_since_us(&name).is_some_and(|since_us| created_at_us < since_us) {
+            if !current && retained_since_us(&name).is_some_and(|since_us| created_at_us < since_us) {
                 old.push((id, credential));
             }
         }

@@ -14,13 +14,13 @@ pub struct FoundCredential {
 }
 
 /// SQL condition: the newest version of a name (`c`) has not ended at the time `$now`.
-macro_rules! stands {
+macro_rules! unexpired {
     ($now:literal) => {
         concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")
     };
 }
 
-pub(super) use stands;
+pub(super) use unexpired;
 
 pub(super) fn found_of(mut row: Row) -> Result<FoundCredential, StoreError> {
     Ok(FoundCredential { name: row.text()?, created_at_us: row.int()?, not_after_us: row.maybe_int()? })

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use found::{found_of, stands};
+use found::{found_of, unexpired};
 use list::{count, list, listed};
 use requester::may;
 use version::{columns, readable, row_of};
@@ -204,7 +204,7 @@ SELECT name FROM credentials WHERE uuid = ?1 AND deleted_at IS NULL";
 const FOUND: &str = concat!(
     "-- credential_found
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name_key = ?1 AND ",
-    stands!("?4"),
+    unexpired!("?4"),
     " AND ",
     may!("1", "?2", "?3")
 );
@@ -215,7 +215,7 @@ const NAMES_IN_RANGE: &str = concat!(
     "-- credentials_under
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
 WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
-    stands!("?7"),
+    unexpired!("?7"),
     " AND ",
     may!("1", "?3", "?4"),
     " ORDER BY c.name_key LIMIT ?6"
@@ -228,7 +228,7 @@ const CHILDREN: BulkStatement = db::bulk! {
         "-- credential_children
 WITH RECURSIVE level (key) AS (
     SELECT (SELECT min(c.name_key) FROM credentials c WHERE c.name_key >= ?1 AND c.name_key < ?2 AND ",
-        stands!("?5"),
+        unexpired!("?5"),
         " AND ",
         may!("1", "?3", "?4"),
         ")
@@ -237,7 +237,7 @@ WITH RECURSIVE level (key) AS (
             WHERE c.name_key > l.key AND c.name_key < ?2
               AND c.name_key >= CASE {instr|strpos}(substr(l.key, length(?1) + 1), '/') WHEN 0 THEN l.key
                   ELSE substr(l.key, 1, length(?1) + {instr|strpos}(substr(l.key, length(?1) + 1), '/') - 1) || '0' END AND ",
-        stands!("?5"),
+        unexpired!("?5"),
         " AND ",
         may!("1", "?3", "?4"),
         ")

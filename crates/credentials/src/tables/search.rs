@@ -1,6 +1,6 @@
 //! Search for names that contain a text.
 
-use super::found::{FoundCredential, found_of, stands};
+use super::found::{FoundCredential, found_of, unexpired};
 use super::handle::Credentials;
 use super::list::{count, listed};
 use super::requester::{Requester, may};
@@ -24,7 +24,7 @@ macro_rules! rest {
         concat!(
             $names,
             " AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
-            stands!("?7"),
+            unexpired!("?7"),
             " AND ",
             may!("1", "?3", "?4"),
             " LIMIT ?6"
@@ -63,7 +63,7 @@ pub(super) const LIKE: &str = concat!(
     "-- credentials_like
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
 WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
-    stands!("?6"),
+    unexpired!("?6"),
     " AND ",
     may!("1", "?2", "?3"),
     " LIMIT ?5"

@@ -63,7 +63,7 @@ pub enum Unwrapped {
         /// Actor of the first read.
         by: String,
         /// Whether this is the first repeated use.
-        first_again: bool,
+        first_reuse: bool,
     },
     /// The token does not exist or has expired.
     Unknown,
@@ -87,7 +87,7 @@ INSERT INTO credential_unwraps (token_hash, name, read_at, read_by) VALUES (?1, 
 ON CONFLICT (token_hash) DO NOTHING";
 const NOTED: &str = "-- credential_unwrap_noted
 SELECT name, read_at, read_by FROM credential_unwraps WHERE token_hash = ?1";
-const NOTE_AGAIN: &str = "-- credential_unwrap_note_again
+const NOTE_REUSE: &str = "-- credential_unwrap_note_again
 UPDATE credential_unwraps SET again_at = ?2 WHERE token_hash = ?1 AND again_at IS NULL";
 const FORGET: &str = "-- credential_wrap_forget
 DELETE FROM credential_wraps WHERE token_hash = ?1";
@@ -101,7 +101,7 @@ pub(crate) const MODULE_STATEMENTS: ModuleStatements = ModuleStatements {
         TAKE,
         NOTE,
         NOTED,
-        NOTE_AGAIN,
+        NOTE_REUSE,
         FORGET,
         TIDY,
         TIDY_READ,
@@ -161,8 +161,8 @@ pub async fn unwrap(
         });
     }
     let Some(mut row) = tx.row(NOTED, vec![token_hash.into()]).await? else { return Ok(Unwrapped::Unknown) };
-    let first_again = tx.execute(NOTE_AGAIN, vec![token_hash.into(), at_us.into()]).await? == 1;
-    Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()?, first_again })
+    let first_reuse = tx.execute(NOTE_REUSE, vec![token_hash.into(), at_us.into()]).await? == 1;
+    Ok(Unwrapped::Read { name: row.text()?, at_us: row.int()?, by: row.text()?, first_reuse })
 }
 
 impl Credentials<'_> {

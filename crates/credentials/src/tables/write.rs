@@ -109,10 +109,10 @@ pub(super) const NAMES: BulkStatement = BulkStatement {
 };
 
 macro_rules! lock {
-    ($source:literal, $rest:literal, $everything:literal, $actor:literal, $place:literal, $now:literal) => {
+    ($source:literal, $rest:literal, $everything:literal, $actor:literal, $index:literal, $now:literal) => {
         concat!(
             "-- credential_lock\nSELECT ",
-            $place,
+            $index,
             ", c.id, c.uuid, c.name, c.kind, CASE WHEN c.current_ends_at <= ",
             $now,
             " THEN NULL ELSE c.current END, c.last_number, CASE WHEN ",
@@ -225,19 +225,19 @@ pub async fn put_credential_versions(
     let keys = versions.iter().map(|new| (&new.name_key, &new.requester, new.at_us));
     let mut found = tx.bulks(&[(&NAMES, names_of(versions)), (&LOCK, keys_of(keys))]).await?;
     let locked = found.pop().unwrap_or_default();
-    let mut held: HashMap<String, StoredCredential> = HashMap::new();
+    let mut existing: HashMap<String, StoredCredential> = HashMap::new();
     let mut may_write = vec![None; versions.len()];
     for mut row in locked {
-        let place: usize = row.number()?;
+        let index: usize = row.number()?;
         let (found, may) = stored_credential_row(&mut row)?;
-        may_write[place] = Some(may);
-        held.entry(versions[place].name_key.clone()).or_insert(found);
+        may_write[index] = Some(may);
+        existing.entry(versions[index].name_key.clone()).or_insert(found);
     }
     let mut outcomes = Vec::with_capacity(versions.len());
     let mut stored = Vec::new();
     for (new, may) in versions.iter().zip(may_write) {
-        let outcome = decide_put(new, may, held.get_mut(&new.name_key));
-        if let (Put::Stored { number, .. }, Some(of)) = (&outcome, held.get(&new.name_key)) {
+        let outcome = decide_put(new, may, existing.get_mut(&new.name_key));
+        if let (Put::Stored { number, .. }, Some(of)) = (&outcome, existing.get(&new.name_key)) {
             stored.push(Numbered { new, credential: of.id, number: *number });
         }
         outcomes.push(outcome);
@@ -247,23 +247,23 @@ pub async fn put_credential_versions(
 }
 
 /// Decides whether a version is stored, and if so records it as the newest one.
-fn decide_put(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
-    let Some(held) = held.filter(|_| may == Some(true)) else {
+fn decide_put(new: &NewCredentialVersion, may: Option<bool>, existing: Option<&mut StoredCredential>) -> Put {
+    let Some(existing) = existing.filter(|_| may == Some(true)) else {
         // For a missing name, its creation was either denied, or the version requires an existing name.
         let absent = may.is_none() && !new.can_create_name();
         return if absent { Put::Newer(None) } else { Put::Denied };
     };
-    if held.kind != new.kind {
+    if existing.kind != new.kind {
         return Put::OtherKind;
     }
-    let another = new.expected.is_some_and(|expected| expected != held.current)
-        || new.expected_number.is_some_and(|expected| expected != held.last_number);
+    let another = new.expected.is_some_and(|expected| expected != existing.current)
+        || new.expected_number.is_some_and(|expected| expected != existing.last_number);
     if another {
-        return Put::Newer(held.current);
+        return Put::Newer(existing.current);
     }
-    held.current = Some(new.version);
-    held.last_number += 1;
-    Put::Stored { credential: held.uuid, name: held.name.clone(), number: held.last_number }
+    existing.current = Some(new.version);
+    existing.last_number += 1;
+    Put::Stored { credential: existing.uuid, name: existing.name.clone(), number: existing.last_number }
 }
 
 /// Returns the names to insert, from versions that may create their name.
@@ -292,7 +292,7 @@ fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a Requester, i64)> + Cl
 }
 
 fn stored_credential_row(row: &mut Row) -> Result<(StoredCredential, bool), StoreError> {
-    let held = StoredCredential {
+    let existing = StoredCredential {
         id: row.int()?,
         uuid: row.uuid()?,
         name: row.text()?,
@@ -300,7 +300,7 @@ fn stored_credential_row(row: &mut Row) -> Result<(StoredCredential, bool), Stor
         current: row.maybe_uuid()?,
         last_number: row.number()?,
     };
-    Ok((held, row.flag()?))
+    Ok((existing, row.flag()?))
 }
 
 /// A version to insert, with its credential and number.
@@ -345,9 +345,9 @@ pub(super) async fn lock_credential(
     let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, requester, i64::MIN)))).await?;
     let Some(mut row) = locked.into_iter().next() else { return Ok(None) };
     row.skip()?;
-    let (held, _) = stored_credential_row(&mut row)?;
+    let (existing, _) = stored_credential_row(&mut row)?;
     let may = super::permissions::is_permitted(tx, requester, name_key, operation).await?;
-    Ok(may.then_some(held))
+    Ok(may.then_some(existing))
 }
 
 async fn soft_delete(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
@@ -356,7 +356,7 @@ async fn soft_delete(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<boo
 }
 
 /// Deletes a credential (its name in lower case) and all its versions. Returns false when the credential does not exist or the
-/// caller lacks the permission. With `kept_since_us`, the credential is soft-deleted at that time and can be restored with
+/// caller lacks the permission. With `retained_since_us`, the credential is soft-deleted at that time and can be restored with
 /// [`restore_credential`](super::restore_credential).
 ///
 /// # Errors
@@ -366,16 +366,16 @@ pub async fn delete_credential(
     tx: &mut Tx,
     requester: &Requester,
     name_key: &str,
-    kept_since_us: Option<i64>,
+    retained_since_us: Option<i64>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
+    let Some(existing) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
         return Ok(false);
     };
-    if let Some(at_us) = kept_since_us {
-        return soft_delete(tx, held.id, held.uuid, at_us).await;
+    if let Some(at_us) = retained_since_us {
+        return soft_delete(tx, existing.id, existing.uuid, at_us).await;
     }
-    tx.execute(DELETE_VERSIONS, vec![held.id.into()]).await?;
-    Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
+    tx.execute(DELETE_VERSIONS, vec![existing.id.into()]).await?;
+    Ok(tx.execute(DELETE, vec![existing.id.into()]).await? == 1)
 }
 
 /// Deletes one version of a credential (its name in lower case). Returns false when the version does not exist or the caller lacks
@@ -390,16 +390,16 @@ pub async fn delete_credential_version(
     name_key: &str,
     version: Uuid,
 ) -> Result<bool, StoreError> {
-    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
+    let Some(existing) = lock_credential(tx, requester, name_key, CredentialOperation::Delete).await? else {
         return Ok(false);
     };
-    let found = tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?;
+    let found = tx.row(LOCK_VERSION, vec![version.into(), existing.id.into()]).await?;
     let Some(id) = found.map(|mut row| row.int()).transpose()? else { return Ok(false) };
     tx.execute(DELETE_VERSION, vec![id.into()]).await?;
-    if tx.row(ANY_VERSION, vec![held.id.into()]).await?.is_none() {
+    if tx.row(ANY_VERSION, vec![existing.id.into()]).await?.is_none() {
         return Err(StoreError::Stale("the last version of a credential".to_owned()));
     }
-    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
+    tx.bulk(&SETTLE, vec![Column::Int(vec![existing.id])]).await?;
     Ok(true)
 }
 
@@ -415,17 +415,17 @@ pub async fn set_transitional_version(
     name_key: &str,
     version: Option<Uuid>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = lock_credential(tx, requester, name_key, CredentialOperation::Write).await? else {
+    let Some(existing) = lock_credential(tx, requester, name_key, CredentialOperation::Write).await? else {
         return Ok(false);
     };
     if let Some(version) = version
-        && tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?.is_none()
+        && tx.row(LOCK_VERSION, vec![version.into(), existing.id.into()]).await?.is_none()
     {
         return Ok(false);
     }
     let version = version.map_or_else(|| Value::from(Uuid::nil()), Value::from);
-    tx.execute(TRANSITION, vec![held.id.into(), version]).await?;
-    tx.bulk(&SETTLE, vec![Column::Int(vec![held.id])]).await?;
+    tx.execute(TRANSITION, vec![existing.id.into(), version]).await?;
+    tx.bulk(&SETTLE, vec![Column::Int(vec![existing.id])]).await?;
     Ok(true)
 }
 
@@ -440,8 +440,8 @@ pub async fn lock_credential_metadata(
     requester: &Requester,
     name_key: &str,
 ) -> Result<Option<(Uuid, Option<String>)>, StoreError> {
-    let held = lock_credential(tx, requester, name_key, CredentialOperation::Write).await?;
-    let Some(newest) = held.and_then(|held| held.current) else { return Ok(None) };
+    let existing = lock_credential(tx, requester, name_key, CredentialOperation::Write).await?;
+    let Some(newest) = existing.and_then(|existing| existing.current) else { return Ok(None) };
     let Some(mut row) = tx.row(NOTED, vec![newest.into()]).await? else { return Ok(None) };
     Ok(Some((newest, row.maybe_text()?)))
 }

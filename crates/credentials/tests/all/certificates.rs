@@ -10,10 +10,10 @@ use credentials::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{Fixture, NOW, admin, client, name};
+use crate::fixture::{Fixture, NOW, admin, client, name};
 
 pub(crate) async fn make(
-    place: &Fixture,
+    fixture: &Fixture,
     at: &str,
     with: impl FnOnce(&mut CertificateParameters),
 ) -> Version {
@@ -23,15 +23,15 @@ pub(crate) async fn make(
         ..CertificateParameters::default()
     };
     with(&mut parameters);
-    let kept = serde_json::to_value(&parameters).unwrap();
+    let parameters_json = serde_json::to_value(&parameters).unwrap();
     let request = GenerateRequest {
         name: name(at),
-        parameters: Parameters::read(Kind::Certificate, Some(kept), None).unwrap(),
+        parameters: Parameters::read(Kind::Certificate, Some(parameters_json), None).unwrap(),
         mode: Mode::Overwrite,
         metadata: None,
         ttl_s: None,
     };
-    place.credentials.generate(&admin(), request).await.unwrap()
+    fixture.credentials.generate(&admin(), request).await.unwrap()
 }
 
 pub(crate) fn value(version: &Version) -> &CertificateValue {
@@ -41,8 +41,8 @@ pub(crate) fn value(version: &Version) -> &CertificateValue {
     }
 }
 
-async fn newest(place: &Fixture, at: &str) -> Version {
-    place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
+async fn newest(fixture: &Fixture, at: &str) -> Version {
+    fixture.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
 /// Returns the CA certificates in a leaf's `ca` field, in order.
@@ -51,54 +51,54 @@ fn trusted(version: &Version) -> Vec<String> {
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 
-pub(crate) async fn transitional_ca_version_rotates_trust_without_a_gap(place: Fixture) {
-    let old = make(&place, "/ca", |p| p.is_ca = true).await;
-    let leaf = make(&place, "/leaf", |p| p.ca = Some("/ca".to_owned())).await;
+pub(crate) async fn transitional_ca_version_rotates_trust_without_a_gap(fixture: Fixture) {
+    let old = make(&fixture, "/ca", |p| p.is_ca = true).await;
+    let leaf = make(&fixture, "/leaf", |p| p.ca = Some("/ca".to_owned())).await;
     let pem = |version: &Version| value(version).certificate.clone().unwrap();
     assert_eq!(trusted(&leaf), [pem(&old)]);
     let id = old.credential;
     let how = Regeneration { set_as_transitional: true, ..Regeneration::default() };
-    let new = place.credentials.regenerate_certificate(&admin(), id, how.clone()).await.unwrap();
+    let new = fixture.credentials.regenerate_certificate(&admin(), id, how.clone()).await.unwrap();
     assert!(new.transitional);
-    let second = place.credentials.regenerate_certificate(&admin(), id, how).await.unwrap_err();
+    let second = fixture.credentials.regenerate_certificate(&admin(), id, how).await.unwrap_err();
     assert!(second.to_string().starts_with("The maximum number of transitional"), "{second}");
     // Clients trust the new CA before it signs anything.
-    assert_eq!(trusted(&newest(&place, "/leaf").await), [pem(&old), pem(&new)]);
-    let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(trusted(&newest(&fixture, "/leaf").await), [pem(&old), pem(&new)]);
+    let current = fixture.credentials.current(&admin(), &name("/ca")).await.unwrap();
     assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [old.id, new.id]);
     assert_eq!(
-        trusted(&make(&place, "/other", |p| p.ca = Some("/ca".to_owned())).await),
+        trusted(&make(&fixture, "/other", |p| p.ca = Some("/ca".to_owned())).await),
         [pem(&old), pem(&new)]
     );
     // The new CA signs, and the old CA is still trusted.
     let flag = |version: Option<String>| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move { credentials.update_transitional_version(&admin(), id, version.as_deref()).await.unwrap() }
     };
     flag(Some(old.id.to_string())).await;
     assert_eq!(
-        trusted(&newest(&place, "/leaf").await),
+        trusted(&newest(&fixture, "/leaf").await),
         [pem(&old), pem(&new)],
         "the one that signed is first"
     );
-    let done = place.credentials.bulk_regenerate(&admin(), &name("/ca")).await.unwrap();
+    let done = fixture.credentials.bulk_regenerate(&admin(), &name("/ca")).await.unwrap();
     assert_eq!(done, ["/leaf", "/other"]);
-    let leaf = newest(&place, "/leaf").await;
+    let leaf = newest(&fixture, "/leaf").await;
     assert_eq!(trusted(&leaf), [pem(&new), pem(&old)]);
     flag(None).await;
-    assert_eq!(trusted(&newest(&place, "/leaf").await), [pem(&new)]);
-    assert_eq!(pem(&newest(&place, "/leaf").await), pem(&leaf), "the certificate is the same");
-    let view = place.credentials.certificate(&admin(), &name("/ca")).await.unwrap();
+    assert_eq!(trusted(&newest(&fixture, "/leaf").await), [pem(&new)]);
+    assert_eq!(pem(&newest(&fixture, "/leaf").await), pem(&leaf), "the certificate is the same");
+    let view = fixture.credentials.certificate(&admin(), &name("/ca")).await.unwrap();
     assert_eq!((view.signed_by.as_str(), view.versions.len()), ("/ca", 2));
     assert_eq!(view.signs, ["/leaf", "/other"]);
     // A caller sees the names of only those certificates that it may read.
     for at in ["/ca", "/other"] {
         let (at, read) = (PermissionPath::parse(at).unwrap(), Operations::parse(&["read"]).unwrap());
-        place.credentials.grant(&admin(), "uaa-client:reader", &at, read).await.unwrap();
+        fixture.credentials.grant(&admin(), "uaa-client:reader", &at, read).await.unwrap();
     }
-    let view = place.credentials.certificate(&client("reader"), &name("/ca")).await.unwrap();
+    let view = fixture.credentials.certificate(&client("reader"), &name("/ca")).await.unwrap();
     assert_eq!(view.signs, ["/other"]);
-    let all = place.credentials.certificates(&admin()).await.unwrap();
+    let all = fixture.credentials.certificates(&admin()).await.unwrap();
     assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/ca", "/leaf", "/other"]);
     assert_eq!((all[0].signs.len(), all[1].signed_by.as_str(), all[1].id), (2, "/ca", leaf.credential));
     // `converge` with unchanged parameters and CA creates no version. With a changed CA it does.
@@ -110,31 +110,31 @@ pub(crate) async fn transitional_ca_version_rotates_trust_without_a_gap(place: F
         metadata: None,
         ttl_s: None,
     };
-    let there = newest(&place, "/leaf").await.id;
-    assert_eq!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
-    place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
-    assert_ne!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
+    let existing = newest(&fixture, "/leaf").await.id;
+    assert_eq!(fixture.credentials.generate(&admin(), converge()).await.unwrap().id, existing);
+    fixture.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    assert_ne!(fixture.credentials.generate(&admin(), converge()).await.unwrap().id, existing);
 }
 
-pub(crate) async fn bulk_regenerate_renews_all_certificates_below_a_ca(place: Fixture) {
-    make(&place, "/root", |p| p.is_ca = true).await;
-    make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
-    let leaf = make(&place, "/leaf", |p| p.ca = Some("/Middle".to_owned())).await;
-    place.credentials.regenerate(&admin(), &name("/root"), None).await.unwrap();
-    let done = place.credentials.bulk_regenerate(&admin(), &name("/root")).await.unwrap();
+pub(crate) async fn bulk_regenerate_renews_all_certificates_below_a_ca(fixture: Fixture) {
+    make(&fixture, "/root", |p| p.is_ca = true).await;
+    make(&fixture, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
+    let leaf = make(&fixture, "/leaf", |p| p.ca = Some("/Middle".to_owned())).await;
+    fixture.credentials.regenerate(&admin(), &name("/root"), None).await.unwrap();
+    let done = fixture.credentials.bulk_regenerate(&admin(), &name("/root")).await.unwrap();
     assert_eq!(done, ["/leaf", "/middle"]);
-    let new = newest(&place, "/leaf").await;
+    let new = newest(&fixture, "/leaf").await;
     assert_ne!(new.id, leaf.id);
-    let middle = newest(&place, "/middle").await;
+    let middle = newest(&fixture, "/middle").await;
     assert_eq!(value(&new).ca, value(&middle).certificate, "signed by the new one between");
     assert!(value(&new).parsed().unwrap().signed_by(&value(&middle).parsed().unwrap().public_key).is_ok());
 }
 
-pub(crate) async fn openssl_accepts_generated_certificates(place: Fixture) {
-    let write = |file: &str, text: &str| std::fs::write(place.path(file), text).unwrap();
-    let root = make(&place, "/root", |p| (p.is_ca, p.key_type) = (true, None)).await;
-    let middle = make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
-    let leaf = make(&place, "/leaf", |p| {
+pub(crate) async fn openssl_accepts_generated_certificates(fixture: Fixture) {
+    let write = |file: &str, text: &str| std::fs::write(fixture.path(file), text).unwrap();
+    let root = make(&fixture, "/root", |p| (p.is_ca, p.key_type) = (true, None)).await;
+    let middle = make(&fixture, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
+    let leaf = make(&fixture, "/leaf", |p| {
         p.ca = Some("/middle".to_owned());
         p.alternative_names = vec!["*.a.example".to_owned(), "10.0.0.1".to_owned()];
         p.key_usage = vec!["digital_signature".to_owned(), "key_encipherment".to_owned()];
@@ -148,9 +148,9 @@ pub(crate) async fn openssl_accepts_generated_certificates(place: Fixture) {
     write("middle.pem", &pem(&middle));
     write("leaf.pem", &pem(&leaf));
     write("leaf.key", value(&leaf).private_key.as_ref().unwrap().expose());
-    let at = crate::place::NOW.to_string();
+    let at = crate::fixture::NOW.to_string();
     let run = |arguments: &[&str]| {
-        let output = Command::new("openssl").args(arguments).current_dir(place.path("")).output().unwrap();
+        let output = Command::new("openssl").args(arguments).current_dir(fixture.path("")).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -165,17 +165,19 @@ pub(crate) async fn openssl_accepts_generated_certificates(place: Fixture) {
     let days = value(&leaf).parsed().unwrap();
     assert_eq!(days.not_after.since(days.not_before), 90 * 86_400);
     // The inventory contains the generated certificate.
-    let known =
-        store::Inventory::of(&place.store).certificate_by_sha256(days.fingerprint.as_bytes()).await.unwrap();
+    let known = store::Inventory::of(&fixture.store)
+        .certificate_by_sha256(days.fingerprint.as_bytes())
+        .await
+        .unwrap();
     assert!(known.is_some(), "in the inventory");
 }
 
-pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: Fixture) {
-    let root = make(&place, "/root", |p| p.is_ca = true).await;
-    let leaf = make(&place, "/leaf", |p| (p.ca, p.key_type) = (Some("/root".to_owned()), None)).await;
+pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(fixture: Fixture) {
+    let root = make(&fixture, "/root", |p| p.is_ca = true).await;
+    let leaf = make(&fixture, "/leaf", |p| (p.ca, p.key_type) = (Some("/root".to_owned()), None)).await;
     let (root, leaf) = (value(&root), value(&leaf));
     let set = |value: serde_json::Value| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move {
             let request = SetRequest {
                 name: name("/set"),
@@ -202,7 +204,7 @@ pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: 
         ),
         (json!({ "ca": root.certificate, "ca_name": "/root" }), "Only one of the values 'ca_name' and 'ca'"),
         (
-            json!({ "ca": root.certificate, "certificate": place_other(&place).await }),
+            json!({ "ca": root.certificate, "certificate": issue_from_other_ca(&fixture).await }),
             "The provided certificate was not signed by the CA specified in the 'ca' property.",
         ),
         (
@@ -237,7 +239,7 @@ pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: 
         metadata: None,
         ttl_s: None,
     };
-    let error = place.credentials.generate(&admin(), missing).await.unwrap_err();
+    let error = fixture.credentials.generate(&admin(), missing).await.unwrap_err();
     assert!(matches!(error, CredentialError::NoCa), "{error}");
     let below_leaf = GenerateRequest {
         name: name("/x"),
@@ -251,26 +253,26 @@ pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: 
         metadata: None,
         ttl_s: None,
     };
-    let error = place.credentials.generate(&admin(), below_leaf).await.unwrap_err();
+    let error = fixture.credentials.generate(&admin(), below_leaf).await.unwrap_err();
     assert!(error.to_string().contains("the given CA is not a certificate authority"), "{error}");
 }
 
 /// Creates a certificate of another CA.
-async fn place_other(place: &Fixture) -> String {
-    let other = make(place, "/another", |p| p.self_sign = true).await;
+async fn issue_from_other_ca(fixture: &Fixture) -> String {
+    let other = make(fixture, "/another", |p| p.self_sign = true).await;
     value(&other).certificate.clone().unwrap()
 }
 
-pub(crate) async fn last_certificate_version_cannot_be_deleted(place: Fixture) {
-    let first = make(&place, "/ca", |p| p.is_ca = true).await;
-    let second = make(&place, "/ca", |p| p.is_ca = true).await;
+pub(crate) async fn last_certificate_version_cannot_be_deleted(fixture: Fixture) {
+    let first = make(&fixture, "/ca", |p| p.is_ca = true).await;
+    let second = make(&fixture, "/ca", |p| p.is_ca = true).await;
     let id = first.credential;
     let admin = admin();
-    let delete = |version| place.credentials.delete_certificate_version(&admin, id, version);
+    let delete = |version| fixture.credentials.delete_certificate_version(&admin, id, version);
     let unknown = delete(uuid::Uuid::nil()).await.unwrap_err();
     assert!(matches!(unknown, CredentialError::NoVersion), "{unknown}");
     assert_eq!(delete(second.id).await.unwrap().id, second.id);
-    let current = place.credentials.current(&admin, &name("/ca")).await.unwrap();
+    let current = fixture.credentials.current(&admin, &name("/ca")).await.unwrap();
     assert_eq!(current[0].id, first.id, "the one before is current again");
     let last = delete(first.id).await.unwrap_err();
     assert!(last.to_string().starts_with("The minimum number of versions"), "{last}");
@@ -287,28 +289,28 @@ pub(crate) async fn last_certificate_version_cannot_be_deleted(place: Fixture) {
         metadata: None,
         ttl_s: None,
     };
-    assert_ne!(place.credentials.generate(&admin, request).await.unwrap().id, first.id);
+    assert_ne!(fixture.credentials.generate(&admin, request).await.unwrap().id, first.id);
 }
 
-pub(crate) async fn certificate_lifetime_is_raised_to_the_configured_minimum(mut place: Fixture) {
+pub(crate) async fn certificate_lifetime_is_raised_to_the_configured_minimum(mut fixture: Fixture) {
     let options = CredentialsOptions { ca_minimum_days: 1_825, leaf_minimum_days: 30, ..Default::default() };
-    place.credentials = place.with_options(options);
+    fixture.credentials = fixture.with_options(options);
     let days = |version: &Version| (version.not_after_us.unwrap() / 1_000_000 - NOW) / 86_400;
-    let ca = make(&place, "/ca", |p| p.is_ca = true).await;
+    let ca = make(&fixture, "/ca", |p| p.is_ca = true).await;
     assert_eq!((days(&ca), ca.facts.unwrap().minimum_days), (1_825, Some(1_825)));
     let leaf =
-        async |days| make(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), days)).await;
+        async |days| make(&fixture, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), days)).await;
     let short = leaf(7).await;
     assert_eq!((days(&short), short.facts.unwrap().minimum_days), (30, Some(30)));
     let long = leaf(90).await;
     assert_eq!((days(&long), long.facts.unwrap().minimum_days), (90, None));
     // The stored parameters are the requested ones, so that `converge` creates no new version.
-    let kept = short.parameters.clone().unwrap();
-    assert_eq!(kept["duration"], 7);
+    let parameters_json = short.parameters.clone().unwrap();
+    assert_eq!(parameters_json["duration"], 7);
 }
 
-pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn private_keys_are_returned_only_with_read_permission(fixture: Fixture) {
+    let store = &fixture.credentials;
     let path = PermissionPath::parse("/ca").unwrap();
     for (actor, operations) in
         [("changer", &["write", "delete"][..]), ("reader", &["read", "write", "delete"][..])]
@@ -318,26 +320,26 @@ pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: F
     }
     let mut versions = Vec::new();
     for _ in 0..3 {
-        versions.push(make(&place, "/ca", |p| p.is_ca = true).await);
+        versions.push(make(&fixture, "/ca", |p| p.is_ca = true).await);
     }
     let id = versions[0].credential;
     let stop = CancellationToken::new();
     let running = tokio::spawn(store.clone().run(stop.clone()));
-    for (actor, key, gone) in [("changer", false, 0), ("reader", true, 1)] {
+    for (actor, key, deleted) in [("changer", false, 0), ("reader", true, 1)] {
         let requester = client(actor);
         let current = store.update_transitional_version(&requester, id, Some("latest")).await.unwrap();
         assert_eq!(current.len(), 2);
         let current =
             [current, store.update_transitional_version(&requester, id, None).await.unwrap()].concat();
-        let gone = store.delete_certificate_version(&requester, id, versions[gone].id).await.unwrap();
-        for answered in current.iter().chain([&gone]) {
+        let deleted = store.delete_certificate_version(&requester, id, versions[deleted].id).await.unwrap();
+        for answered in current.iter().chain([&deleted]) {
             assert!(value(answered).certificate.is_some());
             assert_eq!(value(answered).private_key.is_some(), key, "{actor}");
         }
     }
     stop.cancel();
     running.await.unwrap();
-    let log = place.log().await;
+    let log = fixture.log().await;
     let readings = |actor: &str| {
         log.iter().filter(|line| line.starts_with(actor) && line.contains(" credential.read ")).count()
     };
@@ -347,7 +349,7 @@ pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: F
     // Subscribers to changes receive an event for the flag and one for the deletion.
     let mut found = 0;
     for _ in 0..3_000 {
-        let events = place.store.outbox_after(store::OutboxPosition::default(), 100).await.unwrap();
+        let events = fixture.store.outbox_after(store::OutboxPosition::default(), 100).await.unwrap();
         let changed = events.iter().filter(|event| event.kind == "credential.changed");
         found = changed.filter(|event| event.body.contains("uaa-client:reader")).count();
         if found == 3 {
@@ -358,11 +360,11 @@ pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: F
     assert_eq!(found, 3);
 }
 
-pub(crate) async fn expired_ca_signs_only_when_allowed(place: Fixture) {
-    make(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 10)).await;
+pub(crate) async fn expired_ca_signs_only_when_allowed(fixture: Fixture) {
+    make(&fixture, "/ca", |p| (p.is_ca, p.duration) = (true, 10)).await;
     let of_ca = |p: &mut CertificateParameters| p.ca = Some("/ca".to_owned());
-    make(&place, "/leaf", of_ca).await;
-    place.advance(11 * 86_400);
+    make(&fixture, "/leaf", of_ca).await;
+    fixture.advance(11 * 86_400);
     let request = |allow: bool| {
         let mut wanted = CertificateParameters {
             common_name: Some("late".to_owned()),
@@ -373,14 +375,14 @@ pub(crate) async fn expired_ca_signs_only_when_allowed(place: Fixture) {
         of_ca(&mut wanted);
         GenerateRequest::new(name("/late"), Parameters::Certificate(Box::new(wanted)), Mode::Overwrite)
     };
-    let refused = place.credentials.generate(&admin(), request(false)).await.unwrap_err().to_string();
+    let refused = fixture.credentials.generate(&admin(), request(false)).await.unwrap_err().to_string();
     assert!(refused.contains("/ca has expired at 20") && refused.contains("allow_expired_ca"), "{refused}");
-    let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
+    let refused = fixture.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
     assert!(refused.to_string().contains("has expired"), "{refused}");
     // `allow_expired_ca` permits it.
-    let made = place.credentials.generate(&admin(), request(true)).await.unwrap();
+    let made = fixture.credentials.generate(&admin(), request(true)).await.unwrap();
     assert_eq!(made.signed_by.as_deref(), Some("/ca"));
     // A regenerated CA signs again.
-    place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
-    place.credentials.generate(&admin(), request(false)).await.unwrap();
+    fixture.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    fixture.credentials.generate(&admin(), request(false)).await.unwrap();
 }

@@ -6,7 +6,7 @@ use credentials::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::place::{Fixture, admin, client, name};
+use crate::fixture::{Fixture, admin, client, name};
 
 fn fields(value: Json) -> Map<String, Json> {
     value.as_object().unwrap().clone()
@@ -21,10 +21,10 @@ fn describe(found: Numbered) -> (u64, &'static str) {
     }
 }
 
-pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versions(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versions(fixture: Fixture) {
+    let store = &fixture.credentials;
     for value in ["one", "two", "three", "four"] {
-        place.set("/n", Kind::Value, json!(value)).await;
+        fixture.set("/n", Kind::Value, json!(value)).await;
     }
     let at = name("/N");
     store.change_versions(&admin(), &at, Some(vec![2]), VersionsChange::Destroy).await.unwrap();
@@ -40,15 +40,15 @@ pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versi
     let other = store.numbered(&client("other"), &at, None).await;
     assert!(matches!(other, Err(CredentialError::NotFound)), "{other:?}");
     // During a CA rotation the active version is returned, not the newest.
-    let ca = crate::certificates::make(&place, "/ca", |wanted| wanted.is_ca = true).await;
+    let ca = crate::certificates::make(&fixture, "/ca", |wanted| wanted.is_ca = true).await;
     let change = Regeneration { set_as_transitional: true, ..Regeneration::default() };
     store.regenerate_certificate(&admin(), ca.credential, change).await.unwrap();
     let find = async |number| store.numbered(&admin(), &name("/ca"), number).await.map(describe);
     assert_eq!((find(None).await.unwrap().0, find(Some(2)).await.unwrap().0), (1, 2));
 }
 
-pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn concurrent_patches_are_all_applied(fixture: Fixture) {
+    let store = &fixture.credentials;
     store.set_fields(&admin(), name("/p"), json!({ "kept": 1 }).into(), Some(0)).await.unwrap();
     store.set_metadata(&admin(), &name("/p"), Some(json!({ "owner": "a" }))).await.unwrap();
     let patch = async |field: &str| {
@@ -68,7 +68,7 @@ pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
         json!({ "kept": 1, "a": "x", "b": "x", "c": "x" })
     );
     assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
-    let log = place.log().await;
+    let log = fixture.log().await;
     assert_eq!(log.iter().filter(|line| line.contains("credential.metadata")).count(), 1, "{log:?}");
     // Concurrent metadata patches are all applied, and none of them runs out of retries.
     let notes = (0..8).map(|number| {
@@ -86,9 +86,9 @@ pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
     assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
 }
 
-pub(crate) async fn credential_type_is_hidden_without_write_permission(place: Fixture) {
-    let store = &place.credentials;
-    place.set("/secret", Kind::Password, json!("p")).await;
+pub(crate) async fn credential_type_is_hidden_without_write_permission(fixture: Fixture) {
+    let store = &fixture.credentials;
+    fixture.set("/secret", Kind::Password, json!("p")).await;
     let misfit = || json!({ "user": "u" }).into();
     let stranger = client("stranger");
     let refused = store.set_fields(&stranger, name("/secret"), misfit(), None).await;

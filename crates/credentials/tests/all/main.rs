@@ -4,12 +4,12 @@
 
 mod access;
 mod authorities;
-mod away;
 mod certificates;
+mod deletion;
 mod fields;
+mod fixture;
 mod leases;
 mod permissions;
-mod place;
 mod read_audit;
 mod replica;
 mod rotation;
@@ -19,7 +19,7 @@ mod tokens;
 mod values;
 mod wrap;
 
-testbed::on_both! { crate::place::Fixture:
+testbed::on_both! { crate::fixture::Fixture:
     certificates::certificate_lifetime_is_raised_to_the_configured_minimum
     authorities::credential_ca_is_registered_but_not_trusted_for_clients
     authorities::certificates_of_a_credential_ca_are_revoked_and_published
@@ -55,19 +55,19 @@ testbed::on_both! { crate::place::Fixture:
     sealing::any_flipped_bit_is_detected_and_other_credentials_stay_readable
     sealing::values_under_a_missing_master_key_are_counted
     sealing::secrets_are_absent_from_logs_events_and_debug_output
-    away::version_expires_at_its_time_to_live
-    away::expired_credentials_are_listed_and_undeleted
-    away::deleted_credential_is_undeleted_within_the_retention_period
+    deletion::version_expires_at_its_time_to_live
+    deletion::expired_credentials_are_listed_and_undeleted
+    deletion::deleted_credential_is_undeleted_within_the_retention_period
     certificates::expired_ca_signs_only_when_allowed
-    away::versions_are_deleted_undeleted_and_destroyed_by_number
-    away::old_versions_are_retained_as_the_path_policy_allows
-    away::child_paths_are_listed_by_read_permission
-    away::generation_succeeds_while_the_name_is_deleted_concurrently
-    away::expired_version_is_not_replaced_by_an_older_one
-    away::undeleted_version_keeps_its_time_to_live
-    away::deleted_versions_are_destroyed_in_batches_of_five_hundred
+    deletion::versions_are_deleted_undeleted_and_destroyed_by_number
+    deletion::old_versions_are_retained_as_the_path_policy_allows
+    deletion::child_paths_are_listed_by_read_permission
+    deletion::generation_succeeds_while_the_name_is_deleted_concurrently
+    deletion::expired_version_is_not_replaced_by_an_older_one
+    deletion::undeleted_version_keeps_its_time_to_live
+    deletion::deleted_versions_are_destroyed_in_batches_of_five_hundred
     fields::numbered_lookup_reports_readable_expired_and_destroyed_versions
-    fields::concurrent_patches_are_all_kept
+    fields::concurrent_patches_are_all_applied
     fields::credential_type_is_hidden_without_write_permission
     tokens::access_token_is_rejected_after_expiry_or_revocation
     rotation::unknown_stored_values_are_errors

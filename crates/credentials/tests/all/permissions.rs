@@ -6,7 +6,7 @@ use credentials::{
 };
 use serde_json::json;
 
-use crate::place::{Fixture, admin, client, name};
+use crate::fixture::{Fixture, admin, client, name};
 
 fn path(text: &str) -> PermissionPath {
     PermissionPath::parse(text).unwrap()
@@ -16,28 +16,28 @@ fn operations(names: &[&str]) -> Operations {
     Operations::parse(names).unwrap()
 }
 
-async fn grant(place: &Fixture, actor: &str, at: &str, what: &[&str]) -> uuid::Uuid {
-    let made = place.credentials.grant(&admin(), actor, &path(at), operations(what)).await;
+async fn grant(fixture: &Fixture, actor: &str, at: &str, what: &[&str]) -> uuid::Uuid {
+    let made = fixture.credentials.grant(&admin(), actor, &path(at), operations(what)).await;
     made.unwrap().id
 }
 
-pub(crate) async fn credential_names_and_permission_paths_ignore_case(place: Fixture) {
-    place.set("/TeamA/key", Kind::Value, json!("x")).await;
-    grant(&place, "uaa-client:a", "/teama/*", &["read"]).await;
+pub(crate) async fn credential_names_and_permission_paths_ignore_case(fixture: Fixture) {
+    fixture.set("/TeamA/key", Kind::Value, json!("x")).await;
+    grant(&fixture, "uaa-client:a", "/teama/*", &["read"]).await;
     let a = client("a");
     for at in ["/teama/key", "/TeamA/key", "/TEAMA/KEY"] {
-        assert!(place.credentials.current(&a, &name(at)).await.is_ok(), "{at}");
+        assert!(fixture.credentials.current(&a, &name(at)).await.is_ok(), "{at}");
     }
-    let found = place.credentials.find(&a, &SearchFilter::Path("/".to_owned()), None).await.unwrap();
+    let found = fixture.credentials.find(&a, &SearchFilter::Path("/".to_owned()), None).await.unwrap();
     assert_eq!(found.len(), 1);
     let twice =
-        place.credentials.grant(&admin(), "uaa-client:a", &path("/TeamA/*"), operations(&["write"])).await;
+        fixture.credentials.grant(&admin(), "uaa-client:a", &path("/TeamA/*"), operations(&["write"])).await;
     assert!(matches!(twice.unwrap_err(), CredentialError::PermissionExists));
-    assert_eq!(place.credentials.permissions_at(&admin(), &path("/TEAMA/*")).await.unwrap().len(), 1);
+    assert_eq!(fixture.credentials.permissions_at(&admin(), &path("/TEAMA/*")).await.unwrap().len(), 1);
 }
 
-pub(crate) async fn each_operation_requires_its_permission(place: Fixture) {
-    place.set("/t/x", Kind::Value, json!("x")).await;
+pub(crate) async fn each_operation_requires_its_permission(fixture: Fixture) {
+    fixture.set("/t/x", Kind::Value, json!("x")).await;
     let b = client("b");
     let set = || {
         let request = SetRequest {
@@ -49,20 +49,20 @@ pub(crate) async fn each_operation_requires_its_permission(place: Fixture) {
             expected_number: None,
             ttl_s: None,
         };
-        place.credentials.set(&b, request)
+        fixture.credentials.set(&b, request)
     };
     assert!(matches!(
-        place.credentials.current(&b, &name("/t/x")).await.unwrap_err(),
+        fixture.credentials.current(&b, &name("/t/x")).await.unwrap_err(),
         CredentialError::NotFound
     ));
     assert!(matches!(set().await.unwrap_err(), CredentialError::Forbidden));
     assert!(matches!(
-        place.credentials.delete(&b, &name("/t/x")).await.unwrap_err(),
+        fixture.credentials.delete(&b, &name("/t/x")).await.unwrap_err(),
         CredentialError::NotFound
     ));
-    let id = grant(&place, "uaa-client:b", "/t/x", &["write"]).await;
+    let id = grant(&fixture, "uaa-client:b", "/t/x", &["write"]).await;
     set().await.unwrap();
-    assert!(place.credentials.current(&b, &name("/t/x")).await.is_err(), "writing is not reading");
+    assert!(fixture.credentials.current(&b, &name("/t/x")).await.is_err(), "writing is not reading");
     // A value that is kept is returned only to clients with read permission.
     let keep = GenerateRequest {
         name: name("/t/x"),
@@ -71,55 +71,56 @@ pub(crate) async fn each_operation_requires_its_permission(place: Fixture) {
         metadata: None,
         ttl_s: None,
     };
-    assert!(matches!(place.credentials.generate(&b, keep).await.unwrap_err(), CredentialError::OtherType));
+    assert!(matches!(fixture.credentials.generate(&b, keep).await.unwrap_err(), CredentialError::OtherType));
     let all = admin();
-    let change =
-        |what: &'static [&'static str]| place.credentials.change_permission(&all, id, None, operations(what));
+    let change = |what: &'static [&'static str]| {
+        fixture.credentials.change_permission(&all, id, None, operations(what))
+    };
     change(&["read"]).await.unwrap();
-    assert!(place.credentials.current(&b, &name("/t/x")).await.is_ok());
+    assert!(fixture.credentials.current(&b, &name("/t/x")).await.is_ok());
     assert!(matches!(set().await.unwrap_err(), CredentialError::Forbidden), "taken away at once");
     change(&["delete"]).await.unwrap();
-    place.credentials.delete(&b, &name("/t/x")).await.unwrap();
-    place.credentials.revoke_permission(&admin(), id).await.unwrap();
+    fixture.credentials.delete(&b, &name("/t/x")).await.unwrap();
+    fixture.credentials.revoke_permission(&admin(), id).await.unwrap();
     assert!(
         matches!(set().await.unwrap_err(), CredentialError::Forbidden),
         "no new name without a permission"
     );
-    assert!(place.credentials.current(&admin(), &name("/t/x")).await.is_err());
+    assert!(fixture.credentials.current(&admin(), &name("/t/x")).await.is_err());
 }
 
-pub(crate) async fn own_permissions_cannot_be_changed(place: Fixture) {
-    grant(&place, "uaa-client:c", "/c/*", &["read_acl", "write_acl"]).await;
+pub(crate) async fn own_permissions_cannot_be_changed(fixture: Fixture) {
+    grant(&fixture, "uaa-client:c", "/c/*", &["read_acl", "write_acl"]).await;
     let c = client("c");
-    let own = place.credentials.grant(&c, "uaa-client:c", &path("/c/x"), operations(&["read"])).await;
+    let own = fixture.credentials.grant(&c, "uaa-client:c", &path("/c/x"), operations(&["read"])).await;
     assert!(matches!(own.unwrap_err(), CredentialError::OwnPermission));
-    let other = place.credentials.grant(&c, "uaa-client:d", &path("/c/x"), operations(&["read"])).await;
+    let other = fixture.credentials.grant(&c, "uaa-client:d", &path("/c/x"), operations(&["read"])).await;
     let other = other.unwrap();
-    assert_eq!(place.credentials.permission(&c, other.id).await.unwrap(), other);
-    let beyond = place.credentials.grant(&c, "uaa-client:d", &path("/d/x"), operations(&["read"])).await;
+    assert_eq!(fixture.credentials.permission(&c, other.id).await.unwrap(), other);
+    let beyond = fixture.credentials.grant(&c, "uaa-client:d", &path("/d/x"), operations(&["read"])).await;
     assert!(matches!(beyond.unwrap_err(), CredentialError::NoPermission));
-    let above = place.credentials.grant(&c, "uaa-client:d", &path("/*"), operations(&["read"])).await;
+    let above = fixture.credentials.grant(&c, "uaa-client:d", &path("/*"), operations(&["read"])).await;
     assert!(
         matches!(above.unwrap_err(), CredentialError::NoPermission),
         "nobody gives what lies above theirs"
     );
 }
 
-pub(crate) async fn unreadable_credentials_are_reported_as_not_found(place: Fixture) {
-    let hidden = place.set("/hidden/x", Kind::Json, json!({ "a": 1 })).await;
-    place.set("/shown/x", Kind::Json, json!({ "b": 1 })).await;
-    grant(&place, "uaa-client:e", "/shown/*", &["read"]).await;
+pub(crate) async fn unreadable_credentials_are_reported_as_not_found(fixture: Fixture) {
+    let hidden = fixture.set("/hidden/x", Kind::Json, json!({ "a": 1 })).await;
+    fixture.set("/shown/x", Kind::Json, json!({ "b": 1 })).await;
+    grant(&fixture, "uaa-client:e", "/shown/*", &["read"]).await;
     let e = client("e");
-    assert!(place.credentials.version(&e, hidden.id).await.is_err());
-    assert!(place.credentials.versions(&e, &name("/hidden/x"), None).await.is_err());
+    assert!(fixture.credentials.version(&e, hidden.id).await.is_err());
+    assert!(fixture.credentials.versions(&e, &name("/hidden/x"), None).await.is_err());
     let names = [name("/hidden/x"), name("/shown/x")];
-    let found = place.credentials.lookup(&e, &names).await.unwrap();
+    let found = fixture.credentials.lookup(&e, &names).await.unwrap();
     assert!(found[0].is_none() && found[1].is_some());
     for what in [SearchFilter::Path("/".to_owned()), SearchFilter::NameLike("x".to_owned())] {
-        let found = place.credentials.find(&e, &what, None).await.unwrap();
+        let found = fixture.credentials.find(&e, &what, None).await.unwrap();
         assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/shown/x"]);
     }
     // A path does not match a longer name with the same prefix.
-    place.set("/shownx/y", Kind::Value, json!("z")).await;
-    assert!(place.credentials.current(&e, &name("/shownx/y")).await.is_err());
+    fixture.set("/shownx/y", Kind::Value, json!("z")).await;
+    assert!(fixture.credentials.current(&e, &name("/shownx/y")).await.is_err());
 }

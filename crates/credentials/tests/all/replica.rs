@@ -9,7 +9,7 @@ use store::testing::Cluster;
 use store::{AuditFilter, Clock, Store, StoreOptions};
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{NOW, admin, client, name, ring};
+use crate::fixture::{NOW, admin, client, name, ring};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -11,7 +11,7 @@ use credentials::{
 use keys::SecretJson;
 use serde_json::json;
 
-use crate::place::{Fixture, admin, client, name};
+use crate::fixture::{Fixture, admin, client, name};
 
 /// Number of SQL statements that log a read: the chain, its records, its new end.
 const LOGGING: u64 = 3;
@@ -21,7 +21,7 @@ pub(crate) fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
     GenerateRequest::new(name(at), Parameters::Password(parameters), mode)
 }
 
-pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
+pub(crate) async fn each_credential_type_is_returned_as_set(fixture: Fixture) {
     let pair = json!({ "public_key": "ssh-rsa AAAA a", "private_key": "p" });
     let cases = [
         (Kind::Value, json!("text"), json!("text")),
@@ -42,8 +42,8 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
             expected_number: None,
             ttl_s: None,
         };
-        let set = place.credentials.set(&admin(), request).await.unwrap();
-        let read = place.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
+        let set = fixture.credentials.set(&admin(), request).await.unwrap();
+        let read = fixture.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
         assert_eq!(
             (
                 read.id,
@@ -53,9 +53,9 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
             (set.id, &metadata, response),
             "{kind}"
         );
-        assert_eq!(place.credentials.version(&admin(), set.id).await.unwrap(), read);
+        assert_eq!(fixture.credentials.version(&admin(), set.id).await.unwrap(), read);
     }
-    let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
+    let user = fixture.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
     let response = user.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap();
     assert_eq!((&response["username"], &response["password"]), (&json!("u"), &json!("p")));
     // Equals the output of `openssl passwd -6` with this salt.
@@ -63,14 +63,14 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
     let salt = hash.split('$').nth(2).unwrap();
     let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
     assert_eq!(String::from_utf8(openssl.unwrap().stdout).unwrap().trim(), hash);
-    let again = place.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
+    let second = fixture.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
     assert_eq!(
-        again.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
+        second.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
         response,
         "the hash stays"
     );
     // printf '\0\0\0' | openssl dgst -sha256 -binary | base64
-    let ssh = place.set("/types/ssh", Kind::Ssh, pair).await;
+    let ssh = fixture.set("/types/ssh", Kind::Ssh, pair).await;
     assert_eq!(
         ssh.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()["public_key_fingerprint"],
         json!("cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw")
@@ -84,18 +84,18 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
         (Kind::User, json!({ "password": "p", "more": 1 })),
     ] {
         let request = SetRequest::new(name("/bad"), kind, value);
-        let error = place.credentials.set(&admin(), request).await.unwrap_err();
+        let error = fixture.credentials.set(&admin(), request).await.unwrap_err();
         assert!(matches!(error, CredentialError::Bad(_)), "{kind}: {error}");
     }
-    assert!(place.credentials.current(&admin(), &name("/bad")).await.is_err(), "nothing was stored");
+    assert!(fixture.credentials.current(&admin(), &name("/bad")).await.is_err(), "nothing was stored");
 }
 
-pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixture) {
+pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(fixture: Fixture) {
     for number in 0..20 {
-        place.set("/many", Kind::Value, json!(number.to_string())).await;
+        fixture.set("/many", Kind::Value, json!(number.to_string())).await;
     }
     let read = |most| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move {
             let versions = credentials.versions(&admin(), &name("/many"), most).await.unwrap();
             versions
@@ -106,15 +106,15 @@ pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixt
     };
     assert_eq!(read(Some(2)).await, [json!("19"), json!("18")]);
     assert_eq!(read(None).await.len(), 20);
-    let current = place.credentials.current(&admin(), &name("/many")).await.unwrap();
+    let current = fixture.credentials.current(&admin(), &name("/many")).await.unwrap();
     assert_eq!(
         (current.len(), current[0].value.response(CaVersions::All).parse::<serde_json::Value>().unwrap()),
         (1, json!("19"))
     );
 }
 
-pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
-    place.set("/typed", Kind::Value, json!("a")).await;
+pub(crate) async fn credential_type_is_fixed_until_deletion(fixture: Fixture) {
+    fixture.set("/typed", Kind::Value, json!("a")).await;
     let other = SetRequest {
         name: name("/TYPED"),
         kind: Kind::Password,
@@ -124,27 +124,27 @@ pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
         expected_number: None,
         ttl_s: None,
     };
-    let error = place.credentials.set(&admin(), other.clone()).await.unwrap_err();
+    let error = fixture.credentials.set(&admin(), other.clone()).await.unwrap_err();
     assert!(matches!(error, CredentialError::OtherType), "{error}");
-    let error = place.credentials.generate(&admin(), password("/typed", 30, Mode::Converge)).await;
+    let error = fixture.credentials.generate(&admin(), password("/typed", 30, Mode::Converge)).await;
     assert!(matches!(error.unwrap_err(), CredentialError::OtherType));
-    place.credentials.delete(&admin(), &name("/typed")).await.unwrap();
-    let deleted = place.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
+    fixture.credentials.delete(&admin(), &name("/typed")).await.unwrap();
+    let deleted = fixture.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
     assert!(matches!(deleted, CredentialError::NotFound));
-    assert_eq!(place.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
+    assert_eq!(fixture.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
     // Two concurrent writes of different types: only one type is stored.
     let set = |kind| {
         let request = SetRequest::new(name("/race"), kind, json!("x"));
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move { credentials.set(&admin(), request).await }
     };
     let (one, two) = tokio::join!(set(Kind::Value), set(Kind::Password));
     assert_ne!(one.is_ok(), two.is_ok(), "{one:?} {two:?}");
 }
 
-pub(crate) async fn set_requires_the_expected_version(place: Fixture) {
+pub(crate) async fn set_requires_the_expected_version(fixture: Fixture) {
     let set = |expected| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move {
             let request = SetRequest {
                 name: name("/cas"),
@@ -160,16 +160,16 @@ pub(crate) async fn set_requires_the_expected_version(place: Fixture) {
     };
     let absent = set(Some(Some(uuid::Uuid::nil()))).await.unwrap_err();
     assert!(matches!(absent, CredentialError::Changed), "{absent}");
-    assert!(place.credentials.current(&admin(), &name("/cas")).await.is_err(), "no name without a version");
+    assert!(fixture.credentials.current(&admin(), &name("/cas")).await.is_err(), "no name without a version");
     let first = set(Some(None)).await.unwrap();
     assert!(matches!(set(Some(None)).await.unwrap_err(), CredentialError::Changed));
     let (one, two) = tokio::join!(set(Some(Some(first.id))), set(Some(Some(first.id))));
     assert_ne!(one.is_ok(), two.is_ok(), "one of two that saw the same version");
 }
 
-pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(place: Fixture) {
+pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(fixture: Fixture) {
     let make = |length, mode| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move { credentials.generate(&admin(), password("/made", length, mode)).await.unwrap() }
     };
     let first = make(40, Mode::NoOverwrite).await;
@@ -179,17 +179,18 @@ pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(pla
     assert_eq!(make(40, Mode::Converge).await.id, first.id, "the same parameters");
     let other = make(50, Mode::Converge).await;
     assert_ne!(other.id, first.id, "others");
-    let again = make(50, Mode::Overwrite).await;
-    assert_ne!(again.id, other.id);
-    let regenerated = place.credentials.regenerate(&admin(), &name("/made"), None).await.unwrap();
+    let second = make(50, Mode::Overwrite).await;
+    assert_ne!(second.id, other.id);
+    let regenerated = fixture.credentials.regenerate(&admin(), &name("/made"), None).await.unwrap();
     let Value::Password(text) = &regenerated.value else { panic!("{:?}", regenerated.value) };
     assert_eq!(text.expose().len(), 50, "as it was made");
-    place.set("/set", Kind::Password, json!("static")).await;
-    let error = place.credentials.regenerate(&admin(), &name("/set"), None).await.unwrap_err();
+    fixture.set("/set", Kind::Password, json!("static")).await;
+    let error = fixture.credentials.regenerate(&admin(), &name("/set"), None).await.unwrap_err();
     assert!(error.to_string().starts_with("The password could not be regenerated"), "{error}");
-    let kept = place.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
+    let unchanged =
+        fixture.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
     assert_eq!(
-        kept.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
+        unchanged.value.response(CaVersions::All).parse::<serde_json::Value>().unwrap(),
         json!("static"),
         "what was set has no parameters that could differ"
     );
@@ -201,24 +202,24 @@ pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(pla
         metadata: None,
         ttl_s: None,
     };
-    let first = place.credentials.generate(&admin(), rsa()).await.unwrap();
-    let sent = place.store.statements_sent();
+    let first = fixture.credentials.generate(&admin(), rsa()).await.unwrap();
+    let sent = fixture.store.statements_sent();
     for _ in 0..50 {
-        assert_eq!(place.credentials.generate(&admin(), rsa()).await.unwrap().id, first.id);
+        assert_eq!(fixture.credentials.generate(&admin(), rsa()).await.unwrap().id, first.id);
     }
-    let sent = place.store.statements_sent() - sent;
+    let sent = fixture.store.statements_sent() - sent;
     assert!(sent <= 50 * (1 + LOGGING), "one statement each, and nothing written but the log: {sent}");
 }
 
-pub(crate) async fn concurrent_no_overwrite_generation_creates_one_value(place: Fixture) {
+pub(crate) async fn concurrent_no_overwrite_generation_creates_one_value(fixture: Fixture) {
     for round in 0..10 {
         let at = format!("/once/{round}");
         let admin = admin();
-        let make = || place.credentials.generate(&admin, password_of(&at));
+        let make = || fixture.credentials.generate(&admin, password_of(&at));
         let (one, two, three) = tokio::join!(make(), make(), make());
         let ids = [one.unwrap().id, two.unwrap().id, three.unwrap().id];
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-        assert_eq!(place.credentials.versions(&admin, &name(&at), None).await.unwrap().len(), 1);
+        assert_eq!(fixture.credentials.versions(&admin, &name(&at), None).await.unwrap().len(), 1);
     }
 }
 
@@ -226,10 +227,10 @@ fn password_of(at: &str) -> GenerateRequest {
     password(at, 30, Mode::NoOverwrite)
 }
 
-pub(crate) async fn concurrent_writes_share_transactions(place: Fixture) {
+pub(crate) async fn concurrent_writes_share_transactions(fixture: Fixture) {
     const WRITERS: usize = 200;
     let all = (0..WRITERS).map(|number| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         tokio::spawn(async move {
             let request = SetRequest {
                 name: name(&format!("/side/{}", number % 50)),
@@ -250,8 +251,9 @@ pub(crate) async fn concurrent_writes_share_transactions(place: Fixture) {
     let mut stored = Vec::new();
     for number in 0..50 {
         let at = name(&format!("/side/{number}"));
-        stored
-            .extend(place.credentials.versions(&admin(), &at, None).await.unwrap().into_iter().map(|v| v.id));
+        stored.extend(
+            fixture.credentials.versions(&admin(), &at, None).await.unwrap().into_iter().map(|v| v.id),
+        );
     }
     ids.sort();
     stored.sort();
@@ -278,21 +280,22 @@ pub(crate) async fn concurrent_writes_share_transactions(place: Fixture) {
         keep: None,
     };
     let rows: Arc<[NewCredentialVersion]> = (0..WRITERS).map(row).collect();
-    let before = place.store.statements_sent();
-    let put =
-        place.store.write("put", move |tx| Box::pin(async move { put_credential_versions(tx, &rows).await }));
+    let before = fixture.store.statements_sent();
+    let put = fixture
+        .store
+        .write("put", move |tx| Box::pin(async move { put_credential_versions(tx, &rows).await }));
     assert!(put.await.unwrap().iter().all(|fate| matches!(fate, Put::Stored { .. })));
-    let sent = place.store.statements_sent() - before;
+    let sent = fixture.store.statements_sent() - before;
     assert!(sent <= 6, "{sent} statements for {WRITERS} versions");
 }
 
-pub(crate) async fn lookup_of_many_names_uses_one_statement(place: Fixture) {
-    place.set("/team/x", Kind::Value, json!("team")).await;
-    place.set("/team/pipeline/y", Kind::Value, json!("pipeline")).await;
-    let before = place.store.statements_sent();
+pub(crate) async fn lookup_of_many_names_uses_one_statement(fixture: Fixture) {
+    fixture.set("/team/x", Kind::Value, json!("team")).await;
+    fixture.set("/team/pipeline/y", Kind::Value, json!("pipeline")).await;
+    let before = fixture.store.statements_sent();
     let names = ["/team/pipeline/x", "/TEAM/x", "/team/pipeline/y", "/team/y"].map(name);
-    let found = place.credentials.lookup(&admin(), &names).await.unwrap();
-    assert_eq!(place.store.statements_sent() - before, 1 + LOGGING);
+    let found = fixture.credentials.lookup(&admin(), &names).await.unwrap();
+    assert_eq!(fixture.store.statements_sent() - before, 1 + LOGGING);
     let found: Vec<_> = found
         .into_iter()
         .map(|one| {
@@ -303,20 +306,23 @@ pub(crate) async fn lookup_of_many_names_uses_one_statement(place: Fixture) {
         .collect();
     assert_eq!(found, [None, Some(json!("team")), Some(json!("pipeline")), None]);
     let many: Vec<_> = (0..1_001).map(|number| name(&format!("/n{number}"))).collect();
-    assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
+    assert!(fixture.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
 }
 
-async fn interpolated(place: &Fixture, services: &serde_json::Value) -> Result<SecretJson, CredentialError> {
+async fn interpolated(
+    fixture: &Fixture,
+    services: &serde_json::Value,
+) -> Result<SecretJson, CredentialError> {
     let text = services.to_string();
-    place.credentials.interpolate(&admin(), &Bindings::parse(&text).unwrap()).await
+    fixture.credentials.interpolate(&admin(), &Bindings::parse(&text).unwrap()).await
 }
 
 /// JSON that a parsed `Value` would change: order, a number beyond `f64`, the text of a number, white space, an escape, a name twice.
 const EXACT: &str =
     "{\"z\":12345678901234567890123,\"a\":{\"d\":1.10,\"c\":1e2},  \"u\":\"\\u00e9\\/\",\n\"t\":1,\"t\":2}";
 
-pub(crate) async fn json_values_are_returned_byte_for_byte(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn json_values_are_returned_byte_for_byte(fixture: Fixture) {
+    let store = &fixture.credentials;
     let exact = || SecretJson::new(EXACT.to_owned()).unwrap();
     let text = |version: &Version| version.value.response(CaVersions::All).expose().to_owned();
     let set = store.set(&admin(), SetRequest::new(name("/exact"), Kind::Json, exact())).await.unwrap();
@@ -352,18 +358,18 @@ pub(crate) async fn json_values_are_returned_byte_for_byte(place: Fixture) {
     }
 }
 
-pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
-    place.set("/svc/one", Kind::Json, json!({ "uri": "a" })).await;
-    place.set("/svc/two", Kind::Json, json!({ "uri": "b" })).await;
-    place.set("/svc/text", Kind::Value, json!("c")).await;
+pub(crate) async fn credential_references_are_interpolated(fixture: Fixture) {
+    fixture.set("/svc/one", Kind::Json, json!({ "uri": "a" })).await;
+    fixture.set("/svc/two", Kind::Json, json!({ "uri": "b" })).await;
+    fixture.set("/svc/text", Kind::Value, json!("c")).await;
     let services = json!({ "p-one": [
         { "credentials": { "credhub-ref": "((/svc/one))" }, "label": "x" },
         { "credentials": { "credhub_ref": "/svc/two" } },
         { "credentials": { "plain": 1 } },
     ], "p-two": [{ "credentials": { "credhub-ref": "/svc/one" } }] });
-    let before = place.store.statements_sent();
-    let done = interpolated(&place, &services).await.unwrap().parse::<serde_json::Value>().unwrap();
-    assert_eq!(place.store.statements_sent() - before, 1 + LOGGING);
+    let before = fixture.store.statements_sent();
+    let done = interpolated(&fixture, &services).await.unwrap().parse::<serde_json::Value>().unwrap();
+    assert_eq!(fixture.store.statements_sent() - before, 1 + LOGGING);
     assert_eq!(
         done,
         json!({ "p-one": [
@@ -373,19 +379,19 @@ pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
         ], "p-two": [{ "credentials": { "uri": "a" } }] })
     );
     let of = |to: &str| json!({ "p": [{ "credentials": { "credhub-ref": to } }] });
-    let error = interpolated(&place, &of("/svc/text")).await.unwrap_err();
+    let error = interpolated(&fixture, &of("/svc/text")).await.unwrap_err();
     assert!(error.to_string().contains("must be of type 'JSON'"), "{error}");
-    let error = interpolated(&place, &of("/svc/none")).await.unwrap_err();
+    let error = interpolated(&fixture, &of("/svc/none")).await.unwrap_err();
     assert!(matches!(error, CredentialError::NotFound));
 }
 
-pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
+pub(crate) async fn names_are_found_by_path_and_by_substring(fixture: Fixture) {
     for at in ["/a/b", "/a/b/c", "/a/bc", "/a_b/x", "/axb/x", "/A/D"] {
-        place.set(at, Kind::Value, json!("x")).await;
-        place.advance(1);
+        fixture.set(at, Kind::Value, json!("x")).await;
+        fixture.advance(1);
     }
     let find = |what: SearchFilter| {
-        let credentials = place.credentials.clone();
+        let credentials = fixture.credentials.clone();
         async move {
             let found = credentials.find(&admin(), &what, None).await.unwrap();
             found.into_iter().map(|one| one.name).collect::<Vec<_>>()
@@ -401,79 +407,82 @@ pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
     assert_eq!(find(like("a_b")).await, ["/a_b/x"], "an underscore is itself");
     assert_eq!(find(like("%")).await.len(), 6, "a percent sign is anything, as in CredHub");
     assert_eq!(find(like("\\")).await, Vec::<String>::new());
-    let exactly = place.credentials.find_exactly(&admin(), &name("/A/B")).await.unwrap().unwrap();
+    let exactly = fixture.credentials.find_exactly(&admin(), &name("/A/B")).await.unwrap().unwrap();
     assert_eq!(exactly.name, "/a/b");
     assert!(
-        place.credentials.find_exactly(&admin(), &name("/a")).await.unwrap().is_none(),
+        fixture.credentials.find_exactly(&admin(), &name("/a")).await.unwrap().is_none(),
         "no prefix of it"
     );
 }
 
 /// Returns the names that a search finds, sorted.
-async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
+async fn like(fixture: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
     let found =
-        place.credentials.find(requester, &SearchFilter::NameLike(text.to_owned()), None).await.unwrap();
+        fixture.credentials.find(requester, &SearchFilter::NameLike(text.to_owned()), None).await.unwrap();
     let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
     names.sort();
     names
 }
 
-pub(crate) async fn substring_search_finds_text_anywhere_in_the_name(place: Fixture) {
+pub(crate) async fn substring_search_finds_text_anywhere_in_the_name(fixture: Fixture) {
     for at in ["/main/x", "/main/x-longer", "/a/main/x", "/a/b/Main/X/y", "/mainx", "/main/y", "/x/main"] {
-        place.set(at, Kind::Value, json!("v")).await;
-        place.advance(1);
+        fixture.set(at, Kind::Value, json!("v")).await;
+        fixture.advance(1);
     }
     // Matches at the start, in the middle and at the end of a name, case-insensitively.
     let with = ["/a/b/Main/X/y", "/a/main/x", "/main/x", "/main/x-longer"];
-    assert_eq!(like(&place, &admin(), "/main/x").await, with);
-    assert_eq!(like(&place, &admin(), "/MAIN/X").await, with);
-    assert_eq!(like(&place, &admin(), "ain/x").await, with, "without the slash");
-    assert_eq!(like(&place, &admin(), "/a/").await, ["/a/b/Main/X/y", "/a/main/x"]);
-    assert_eq!(like(&place, &admin(), "in").await.len(), 7, "too short for the index");
-    assert_eq!(like(&place, &admin(), "/").await.len(), 7);
-    assert_eq!(like(&place, &admin(), "/a%main").await, ["/a/b/Main/X/y", "/a/main/x"]);
-    assert_eq!(like(&place, &admin(), "/main/x/nothing").await, [""; 0]);
-    assert_eq!(like(&place, &admin(), "\"main").await, [""; 0]);
-    let found =
-        place.credentials.find(&admin(), &SearchFilter::NameLike("/Main/x".to_owned()), None).await.unwrap();
+    assert_eq!(like(&fixture, &admin(), "/main/x").await, with);
+    assert_eq!(like(&fixture, &admin(), "/MAIN/X").await, with);
+    assert_eq!(like(&fixture, &admin(), "ain/x").await, with, "without the slash");
+    assert_eq!(like(&fixture, &admin(), "/a/").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    assert_eq!(like(&fixture, &admin(), "in").await.len(), 7, "too short for the index");
+    assert_eq!(like(&fixture, &admin(), "/").await.len(), 7);
+    assert_eq!(like(&fixture, &admin(), "/a%main").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    assert_eq!(like(&fixture, &admin(), "/main/x/nothing").await, [""; 0]);
+    assert_eq!(like(&fixture, &admin(), "\"main").await, [""; 0]);
+    let found = fixture
+        .credentials
+        .find(&admin(), &SearchFilter::NameLike("/Main/x".to_owned()), None)
+        .await
+        .unwrap();
     assert_eq!(found[0].name, "/main/x", "the name itself comes first, whatever is newer");
     let found =
-        place.credentials.find(&admin(), &SearchFilter::NameLike("ain/x".to_owned()), None).await.unwrap();
+        fixture.credentials.find(&admin(), &SearchFilter::NameLike("ain/x".to_owned()), None).await.unwrap();
     assert_eq!(found[0].name, "/a/b/Main/X/y", "otherwise the newest");
     // Names without read permission are not found.
-    assert_eq!(like(&place, &client("c"), "/main/x").await, [""; 0]);
+    assert_eq!(like(&fixture, &client("c"), "/main/x").await, [""; 0]);
     let (below, read) = (PermissionPath::parse("/a/*").unwrap(), Operations::parse(&["read"]).unwrap());
-    place.credentials.grant(&admin(), "uaa-client:c", &below, read).await.unwrap();
-    assert_eq!(like(&place, &client("c"), "/main/x").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    fixture.credentials.grant(&admin(), "uaa-client:c", &below, read).await.unwrap();
+    assert_eq!(like(&fixture, &client("c"), "/main/x").await, ["/a/b/Main/X/y", "/a/main/x"]);
     // A deleted name is not found. After undeletion it is found again.
-    place.credentials.delete(&admin(), &name("/a/main/x")).await.unwrap();
-    assert_eq!(like(&place, &admin(), "/main/x").await, ["/a/b/Main/X/y", "/main/x", "/main/x-longer"]);
-    assert_eq!(like(&place, &admin(), "a/main").await, [""; 0]);
-    place.credentials.undelete(&admin(), &name("/a/main/x")).await.unwrap();
-    assert_eq!(like(&place, &admin(), "/main/x").await, with);
-    assert_eq!(like(&place, &admin(), "a/main").await, ["/a/main/x"]);
+    fixture.credentials.delete(&admin(), &name("/a/main/x")).await.unwrap();
+    assert_eq!(like(&fixture, &admin(), "/main/x").await, ["/a/b/Main/X/y", "/main/x", "/main/x-longer"]);
+    assert_eq!(like(&fixture, &admin(), "a/main").await, [""; 0]);
+    fixture.credentials.undelete(&admin(), &name("/a/main/x")).await.unwrap();
+    assert_eq!(like(&fixture, &admin(), "/main/x").await, with);
+    assert_eq!(like(&fixture, &admin(), "a/main").await, ["/a/main/x"]);
 }
 
-pub(crate) async fn search_for_a_whole_name_uses_one_statement(place: Fixture) {
+pub(crate) async fn search_for_a_whole_name_uses_one_statement(fixture: Fixture) {
     for at in 0..200 {
-        place.set(&format!("/main/p/s{at}"), Kind::Value, json!("v")).await;
+        fixture.set(&format!("/main/p/s{at}"), Kind::Value, json!("v")).await;
     }
     for (text, count, statements) in [("/main/p/s77", 1, 1), ("/main/p/none", 0, 1), ("/main/p", 200, 2)] {
-        let before = place.store.statements_sent();
-        assert_eq!(like(&place, &admin(), text).await.len(), count, "{text}");
-        assert_eq!(place.store.statements_sent() - before, statements, "{text}");
+        let before = fixture.store.statements_sent();
+        assert_eq!(like(&fixture, &admin(), text).await.len(), count, "{text}");
+        assert_eq!(fixture.store.statements_sent() - before, statements, "{text}");
     }
 }
 
-pub(crate) async fn lookup_responses_are_limited_to_64_mib(place: Fixture) {
+pub(crate) async fn lookup_responses_are_limited_to_64_mib(fixture: Fixture) {
     let value = json!("v".repeat(1_000_000));
     let names: Vec<Name> = (0..68).map(|number| name(&format!("/big/{number}"))).collect();
     let set = |name: &Name| SetRequest::new(name.clone(), Kind::Value, value.clone());
     for some in names.chunks(8) {
-        let stored = some.iter().map(async |name| place.credentials.set(&admin(), set(name)).await);
+        let stored = some.iter().map(async |name| fixture.credentials.set(&admin(), set(name)).await);
         assert!(futures_util::future::join_all(stored).await.iter().all(Result::is_ok));
     }
-    let lookup = async |names: &[Name]| place.credentials.lookup(&admin(), names).await;
+    let lookup = async |names: &[Name]| fixture.credentials.lookup(&admin(), names).await;
     let refused = lookup(&names).await.unwrap_err();
     assert!(matches!(&refused, CredentialError::Bad(why) if why.contains("64 MiB")), "{refused}");
     assert!(lookup(&names[..66]).await.unwrap().iter().all(|one| one.as_ref().unwrap().is_ok()));
@@ -483,6 +492,6 @@ pub(crate) async fn lookup_responses_are_limited_to_64_mib(place: Fixture) {
     assert_eq!(lookup(&same[..66]).await.unwrap().len(), 66);
     let references: Vec<_> =
         same.iter().map(|name| json!({ "credentials": { "credhub-ref": name.as_str() } })).collect();
-    let refused = interpolated(&place, &json!({ "service": references })).await.unwrap_err();
+    let refused = interpolated(&fixture, &json!({ "service": references })).await.unwrap_err();
     assert!(refused.to_string().contains("64 MiB"), "{refused}");
 }

@@ -58,8 +58,8 @@ pub(super) struct Counters {
 impl Counters {
     /// Removes the metrics of logs that are no longer followed.
     pub(super) fn retain_logs<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
-        let kept = names.map(|name| (name.to_owned(), self.logs.get(name).copied().unwrap_or_default()));
-        self.logs = kept.collect();
+        let retained = names.map(|name| (name.to_owned(), self.logs.get(name).copied().unwrap_or_default()));
+        self.logs = retained.collect();
     }
 
     /// Returns whether the log is followed.

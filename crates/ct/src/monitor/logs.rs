@@ -52,7 +52,7 @@ impl Monitor {
                 () = stop.cancelled() => break,
                 lists = self.lists() => lists,
             };
-            let again = match lists {
+            let delay = match lists {
                 Ok(list) => {
                     self.update_followed_logs(list, node, stop, &mut tasks, &mut followed);
                     LISTS_EVERY
@@ -64,7 +64,7 @@ impl Monitor {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(again) => {}
+                () = tokio::time::sleep(delay) => {}
             }
         }
         while tasks.join_next().await.is_some() {}

@@ -65,8 +65,8 @@ fn issuance(json: IssuanceJson) -> Issuance {
         None => issuance_from_metadata(&json, tbs),
     };
     issuance.id.tbs = tbs.or(issuance.id.tbs);
-    let told = json.dns_names.into_iter().map(|name| name.to_lowercase());
-    issuance.names.extend(told);
+    let dns_names = json.dns_names.into_iter().map(|name| name.to_lowercase());
+    issuance.names.extend(dns_names);
     issuance.names.sort_unstable();
     issuance.names.dedup();
     issuance.names.truncate(NAMES_MAX);

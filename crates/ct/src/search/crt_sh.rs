@@ -45,15 +45,15 @@ pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesF
     let from = before.saturating_sub(OVERLAP);
     let mut found =
         IssuancesFound { issuances: Vec::new(), after: highest.map(|id| id.max(before).to_string()) };
-    let mut places: HashMap<[u8; 32], usize> = HashMap::new();
+    let mut indexes: HashMap<[u8; 32], usize> = HashMap::new();
     for row in rows.into_iter().filter(|row| row.id > from || before == 0) {
         let issuance = issuance(row);
         if !issuance.names.iter().any(|name| is_at_or_below(name, domain)) {
             continue;
         }
         // Merges a precertificate and its certificate if the service returns both.
-        let place = *places.entry(issuance.id.issuer_serial).or_insert(found.issuances.len());
-        match found.issuances.get_mut(place) {
+        let index = *indexes.entry(issuance.id.issuer_serial).or_insert(found.issuances.len());
+        match found.issuances.get_mut(index) {
             Some(same) => {
                 same.names.extend(issuance.names);
                 same.names.sort_unstable();

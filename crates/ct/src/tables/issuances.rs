@@ -577,8 +577,8 @@ impl Ct<'_> {
         limit: usize,
     ) -> Result<Page<CtIssuanceRow>, StoreError> {
         let mut parameters = key_or(after, "ct-issuances", &[Value::Int(i64::MAX)])?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let (statement, values) = list(filter);
         parameters.extend(values);
         let rows = self.0.rows(Cost::Walk, &statement, parameters).await?;
@@ -603,8 +603,8 @@ impl Ct<'_> {
         let mut parameters =
             vec![verdict.code().into(), (*found_us.start()).into(), (*found_us.end()).into()];
         parameters.extend(key_or(after, "ct-judgeable", &[Value::Int(0)])?);
-        let (limit, asked) = limit_of(limit.min(CT_JUDGED_MAX));
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit.min(CT_JUDGED_MAX));
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, JUDGEABLE, parameters).await?;
         page(rows, limit, "ct-judgeable", |mut row| {
             let issuance = issuance_of(&mut row)?;

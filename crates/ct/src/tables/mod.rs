@@ -540,8 +540,8 @@ impl Ct<'_> {
         limit: usize,
     ) -> Result<Page<CtDomainRow>, StoreError> {
         let mut parameters = key_or(after, "ct-domains", &[Value::Text(String::new())])?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, DOMAINS, parameters).await?;
         page(rows, limit, "ct-domains", |mut row| {
             let domain = domain_row(&mut row)?;
@@ -588,17 +588,17 @@ impl Ct<'_> {
     pub async fn renew_searches(
         self,
         holder: Uuid,
-        held: &[(String, String)],
+        claimed: &[(String, String)],
         until_us: i64,
     ) -> Result<Vec<(String, String)>, StoreError> {
         let columns = vec![
-            Column::Text(held.iter().map(|(service, _)| service.clone()).collect()),
-            Column::Text(held.iter().map(|(_, domain)| domain.clone()).collect()),
-            Column::Uuid(vec![holder; held.len()]),
-            Column::Int(vec![until_us; held.len()]),
+            Column::Text(claimed.iter().map(|(service, _)| service.clone()).collect()),
+            Column::Text(claimed.iter().map(|(_, domain)| domain.clone()).collect()),
+            Column::Uuid(vec![holder; claimed.len()]),
+            Column::Int(vec![until_us; claimed.len()]),
         ];
-        let kept = self.0.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
-        kept.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+        let renewed = self.0.write("ct_searches_renew", move |tx| tx.bulk(&RENEW, columns).boxed());
+        renewed.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
     /// Releases all searches that `holder` has claimed.
@@ -630,8 +630,8 @@ impl Ct<'_> {
     ) -> Result<Page<CtSearchRow>, StoreError> {
         let first = [Value::Text(String::new()), Value::Text(String::new())];
         let mut parameters = key_or(after, "ct-searches", &first)?;
-        let (limit, asked) = limit_of(limit);
-        parameters.push(asked.into());
+        let (limit, fetch_limit) = limit_of(limit);
+        parameters.push(fetch_limit.into());
         let rows = self.0.rows(Cost::Walk, SEARCHES, parameters).await?;
         page(rows, limit, "ct-searches", |row| {
             let search = search_row(row)?;

@@ -252,8 +252,8 @@ async fn missing_partial_tile_is_read_from_the_full_tile() {
         let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
         let follower =
             Follower::new(key, &world.log.monitoring_url(), client(), options(), world.clock.clone());
-        let gone = Trouble::Status(status);
-        world.log.trouble(&[Trouble::Nothing, gone, Trouble::Nothing, gone]);
+        let failure = Trouble::Status(status);
+        world.log.trouble(&[Trouble::Nothing, failure, Trouble::Nothing, failure]);
         let step = follower.step(None, &world.domains).await.unwrap();
         assert_eq!((step.entries, step.matches.len()), (100, ours.len()), "{status}");
     }

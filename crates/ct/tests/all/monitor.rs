@@ -115,8 +115,8 @@ async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     world.monitor.run_single_round().await.unwrap();
     world.monitor.decide(bought, Review::Expected, "the shop's", "test").await.unwrap();
     world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await.unwrap();
-    let again = world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await;
-    assert!(matches!(again, Err(MonitorError::Decided)), "{again:?}");
+    let repeat = world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await;
+    assert!(matches!(repeat, Err(MonitorError::Decided)), "{repeat:?}");
     let mut renewals = Vec::new();
     for name in ["there", "bought", "bad"] {
         renewals.push(world.find(&issue(&format!("{name}.ours.example"), 0)).await);
@@ -219,7 +219,7 @@ async fn log_list_is_rejected_without_its_valid_signature() {
     // The second fetch starts after the first response was rejected. A fetch in progress is dropped when its time passes. The pause
     // therefore doubles, so that slow machines finish a fetch in it.
     let pause = std::cell::Cell::new(Duration::from_millis(20));
-    let again = async || {
+    let repeat = async || {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(600)).await;
         tokio::time::resume();
@@ -227,12 +227,12 @@ async fn log_list_is_rejected_without_its_valid_signature() {
         pause.set((pause.get() * 2).min(Duration::from_secs(5)));
     };
     while server.asked("/log_list.sig") < 2 {
-        again().await;
+        repeat().await;
     }
     assert!(world.monitor.figures().logs.is_empty(), "nothing is followed");
     put("/log_list.sig", sign("list.json"));
     while world.monitor.figures().logs.is_empty() {
-        again().await;
+        repeat().await;
     }
     assert_eq!(world.monitor.figures().logs[0].0, "signed");
     stop.cancel();

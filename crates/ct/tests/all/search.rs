@@ -53,12 +53,12 @@ fn issue(authority: &CtAuthority, name: &str) -> IssuedPair {
 
 async fn collected(services: Vec<(Arc<SearchService>, Vec<SearchQuery>)>) -> Vec<SearchOutcome> {
     let (send, mut receive) = tokio::sync::mpsc::channel(4);
-    let asking = tokio::spawn(poll(services, send));
+    let polling = tokio::spawn(poll(services, send));
     let mut all = Vec::new();
     while let Some(answer) = receive.recv().await {
         all.push(answer);
     }
-    asking.await.unwrap();
+    polling.await.unwrap();
     all
 }
 
@@ -232,8 +232,8 @@ async fn empty_response_after_earlier_results_is_suspicious() {
     let error = service.issuances_since("empty.example", &page.cursor).await.unwrap_err();
     assert!(matches!(error, SearchError::SuspiciousEmpty { .. }), "{error}");
     assert!(error.retry_after() > Duration::ZERO);
-    let again = service.issuances_since("empty.example", &page.cursor).await.unwrap();
-    assert_eq!(again.issuances.len(), 1);
+    let second = service.issuances_since("empty.example", &page.cursor).await.unwrap();
+    assert_eq!(second.issuances.len(), 1);
 }
 
 #[tokio::test]
@@ -283,19 +283,20 @@ async fn hanging_search_service_does_not_delay_the_others() {
     let (silent, healthy) = (fake(SearchKind::CrtSh, |_| {}).await, fake(SearchKind::CrtSh, |_| {}).await);
     healthy.add(&[issue(&authority, "a.one.example"), issue(&authority, "a.two.example")]);
     silent.trouble(&[Trouble::Hang; 2]);
-    let ask = |fake: &FakeSearchService, name: &str| {
+    let with_queries = |fake: &FakeSearchService, name: &str| {
         let service = service_with(fake, Dialect::CrtSh, |options| options.name = name.to_owned());
         let question =
             |domain: &str| SearchQuery { domain: domain.to_owned(), cursor: SearchCursor::default() };
         (Arc::new(service), vec![question("one.example"), question("two.example")])
     };
     let (send, mut receive) = tokio::sync::mpsc::channel(4);
-    let asking = tokio::spawn(poll(vec![ask(&silent, "silent"), ask(&healthy, "healthy")], send));
+    let polling =
+        tokio::spawn(poll(vec![with_queries(&silent, "silent"), with_queries(&healthy, "healthy")], send));
     for _ in 0..2 {
         let answer = receive.recv().await.unwrap();
         assert_eq!((answer.service.as_str(), answer.result.unwrap().issuances.len()), ("healthy", 1));
     }
-    asking.abort();
+    polling.abort();
     assert!(receive.recv().await.is_none(), "nobody is left who would answer");
 }
 

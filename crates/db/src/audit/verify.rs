@@ -40,10 +40,10 @@ impl AuditBounds {
         let (shard, end) = (head.shard, head.sequence);
         let (start, hash) = self.start(shard);
         let last =
-            self.points.range((shard, 0)..=(shard, i64::MAX)).next_back().map(|((_, place), _)| *place);
-        match last.filter(|place| *place > end) {
-            Some(place) => Some(format!(
-                "chain {shard}: the chain ends at event {end}, but a signed head covers event {place}"
+            self.points.range((shard, 0)..=(shard, i64::MAX)).next_back().map(|((_, position), _)| *position);
+        match last.filter(|position| *position > end) {
+            Some(position) => Some(format!(
+                "chain {shard}: the chain ends at event {end}, but a signed head covers event {position}"
             )),
             None if end < start => Some(format!(
                 "chain {shard}: the chain ends at event {end}, but events up to {start} are sealed"

@@ -95,7 +95,7 @@ impl Server {
 
 /// Removes `sslmode` and `sslrootcert` from the URL, because tokio-postgres does not fully support them.
 fn take_ssl_parameters(url: &str) -> Result<(String, SslMode, Option<String>), String> {
-    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut mode, mut roots, mut kept) = (SslMode::Prefer, None, Vec::new());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
@@ -108,13 +108,13 @@ fn take_ssl_parameters(url: &str) -> Result<(String, SslMode, Option<String>), S
             _ => kept.push(pair),
         }
     }
-    let plain = if kept.is_empty() { place.to_owned() } else { format!("{place}?{}", kept.join("&")) };
+    let plain = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
     Ok((plain, mode, roots))
 }
 
 fn percent_decoded(text: &str) -> Result<String, String> {
-    let octets = coded::percent_decoded(text).ok_or_else(|| format!("{text:?} is not percent-encoded"))?;
-    String::from_utf8(octets).map_err(|_| format!("{text:?} is not UTF-8"))
+    let bytes = coded::percent_decoded(text).ok_or_else(|| format!("{text:?} is not percent-encoded"))?;
+    String::from_utf8(bytes).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
 /// Time at which PostgreSQL plans a prepared statement.
@@ -312,14 +312,14 @@ impl Pool {
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
-        let once = || async {
+        let attempt = || async {
             let mut connected = self.connected(planned).await?;
             let found = connected.rows(statement, parameters).await?;
             self.keep(connected);
             Ok(found)
         };
-        match once().await {
-            Err(StoreError::Unavailable { .. }) => Box::pin(once()).await,
+        match attempt().await {
+            Err(StoreError::Unavailable { .. }) => Box::pin(attempt()).await,
             other => other,
         }
     }

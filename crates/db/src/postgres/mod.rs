@@ -115,8 +115,8 @@ impl Postgres {
         let mut taken = self.writers.take(StatementPlanning::EachTime).await?;
         let exists = taken.connected.prepared(TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
-        let there = taken.connected.client.query_one(&exists, &[&table]).await;
-        if !there.map_err(run(TABLE_EXISTS))?.get::<_, bool>(0) {
+        let found = taken.connected.client.query_one(&exists, &[&table]).await;
+        if !found.map_err(run(TABLE_EXISTS))?.get::<_, bool>(0) {
             let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
             transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;

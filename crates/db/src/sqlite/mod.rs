@@ -458,8 +458,8 @@ mod tests {
         assert_eq!(put(0).await.unwrap(), 1);
         let log = folder.path().join("a.db-wal");
         let before = commits(&log);
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let holding = sqlite.write(move |_| Ok(held.recv().is_ok()));
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let holding = sqlite.write(move |_| Ok(released.recv().is_ok()));
         let waiting = futures_util::future::join_all((0..10).map(put));
         let release = async {
             while sqlite.jobs.capacity() > WRITES_WAITING_MAX - 10 {
@@ -467,8 +467,8 @@ mod tests {
             }
             release.send(()).unwrap();
         };
-        let (was_held, put, ()) = tokio::join!(holding, waiting, release);
-        assert!(was_held.unwrap());
+        let (was_released, put, ()) = tokio::join!(holding, waiting, release);
+        assert!(was_released.unwrap());
         assert!(put[0].is_err(), "it was there");
         assert!(put[1..].iter().all(|put| matches!(put, Ok(1))), "{put:?}");
         assert_eq!(commits(&log) - before, 1);

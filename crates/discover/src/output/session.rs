@@ -56,7 +56,7 @@ impl<'a> Session<'a> {
             session_tickets: match evidence.session_ticket {
                 TicketOffer::Offered => "offered",
                 TicketOffer::NotOffered => "not-offered",
-                TicketOffer::NotAsked => "not-asked",
+                TicketOffer::Unknown => "not-asked",
             },
             client_certificate_requested: evidence.client_certificate,
             ocsp_staple_octets: evidence.ocsp_staple.as_ref().map(Vec::len),

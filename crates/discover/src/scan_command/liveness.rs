@@ -75,13 +75,13 @@ pub(super) async fn run(
     let (give, mut take) = mpsc::channel(IN_FLIGHT_MAX);
     // Use a separate thread, because standard input blocks. The thread ends with the input, or once the receiver is dropped.
     std::thread::spawn(move || targets.into_iter().try_for_each(|target| give.blocking_send(target)));
-    let (mut asking, mut rows) = (JoinSet::new(), Vec::new());
+    let (mut probes, mut rows) = (JoinSet::new(), Vec::new());
     let (mut alive, mut invalid, mut more) = (0_u64, 0_u64, true);
-    while more || !asking.is_empty() {
+    while more || !probes.is_empty() {
         tokio::select! {
-            target = take.recv(), if more && asking.len() < allowed.max(1) => match target {
+            target = take.recv(), if more && probes.len() < allowed.max(1) => match target {
                 Some(Ok(target)) => {
-                    asking.spawn(probe_target(Arc::clone(&probe), target));
+                    probes.spawn(probe_target(Arc::clone(&probe), target));
                 }
                 Some(Err(error)) => {
                     invalid += 1;
@@ -89,7 +89,7 @@ pub(super) async fn run(
                 }
                 None => more = false,
             },
-            Some(Ok(probed)) = asking.join_next() => {
+            Some(Ok(probed)) = probes.join_next() => {
                 alive += u64::from(probed.result.is_ok());
                 rows.push(probed);
             }
@@ -100,7 +100,7 @@ pub(super) async fn run(
             rows.clear();
         }
     }
-    asking.shutdown().await;
+    probes.shutdown().await;
     printer.page(&rows).and_then(|()| printer.end(None)).map_err(|error| Problem::output(&error))?;
     Ok(match (stop.is_cancelled(), alive, invalid) {
         (true, _, _) => Exit::Interrupted,
@@ -129,9 +129,9 @@ async fn probe_target(probe: Arc<LivenessProbe>, target: Target) -> LivenessResu
     // One responding address is enough, because the probe is about the name.
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
         probed.address = Some(address);
-        let place = SocketAddr::new(address, target.port);
+        let socket_address = SocketAddr::new(address, target.port);
         let deadline = Deadline::within(probe.limit);
-        let probe_result = probe.connector.liveness(place, target.asked_name(), deadline).await;
+        let probe_result = probe.connector.liveness(socket_address, target.expected_name(), deadline).await;
         probed.result = probe_result.map_err(|error| chain(&error)).map(|alive| {
             let handshake = match alive.handshake {
                 Handshake::Full => "full",

@@ -435,11 +435,11 @@ async fn store_observation(
     bar: &Bar,
 ) {
     let status = storing.status();
-    let mut kept = std::pin::pin!(storing.store_observation(observation, stop));
+    let mut storage = std::pin::pin!(storing.store_observation(observation, stop));
     loop {
         tokio::select! {
             biased;
-            () = &mut kept => return,
+            () = &mut storage => return,
             () = tokio::time::sleep(Bar::interval()) => bar.update(storing::waiting(&status).as_deref()),
         }
     }

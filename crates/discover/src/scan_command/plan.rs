@@ -220,9 +220,9 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut ScannerSettings) -> Outcome<
     settings.check()
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
-        *place = value;
+        *field = value;
     }
 }
 

@@ -132,7 +132,7 @@ impl Api {
     }
 
     fn unavailable(&self, error: &reqwest::Error) -> ApiError {
-        ApiError::Away { server: self.server.clone(), reason: chain(error) }
+        ApiError::Unavailable { server: self.server.clone(), reason: chain(error) }
     }
 }
 

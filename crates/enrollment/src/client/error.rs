@@ -9,7 +9,7 @@ use crate::state_folder::StateError;
 pub enum ApiError {
     /// The server did not respond.
     #[error("{server} does not answer: {reason}")]
-    Away {
+    Unavailable {
         /// URL of the server that did not respond.
         server: String,
         /// The error of the connection.
@@ -51,7 +51,7 @@ impl ApiError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Away { .. } => true,
+            Self::Unavailable { .. } => true,
             Self::Refused { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
             Self::Answer { .. } => false,
         }
@@ -82,6 +82,6 @@ impl JoinError {
     /// Returns whether the server did not respond, which may be temporary.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Api(ApiError::Away { .. }))
+        matches!(self, Self::Api(ApiError::Unavailable { .. }))
     }
 }

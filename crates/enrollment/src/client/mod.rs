@@ -71,9 +71,9 @@ impl JoinOptions {
     pub fn store_trust_anchors(
         &self,
         folder: &IdentityFolder,
-        told: &str,
+        server_anchors: &str,
     ) -> Result<Option<String>, JoinError> {
-        let ca_pem = format!("{}{told}", self.ca_pem.as_deref().unwrap_or_default());
+        let ca_pem = format!("{}{server_anchors}", self.ca_pem.as_deref().unwrap_or_default());
         folder.write_ca(&ca_pem)?;
         Ok(if ca_pem.is_empty() { self.ca_sha256.map(|pin| pin.to_string()) } else { None })
     }

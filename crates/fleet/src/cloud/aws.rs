@@ -372,8 +372,8 @@ impl Cloud for Aws {
         }
         let operation = operation(&scope, request);
         let quota = QUOTAS.iter().find(|(name, _)| *name == operation).map_or(OTHER, |(_, quota)| *quota);
-        let whose = format!("{account}/{}", scope.region);
-        if let Err(quota) = gate.enter(request, operation, &whose, quota) {
+        let owner = format!("{account}/{}", scope.region);
+        if let Err(quota) = gate.enter(request, operation, &owner, quota) {
             let (status, code) = throttling(&scope);
             return error(&scope, request, status, code, "Rate exceeded").retry_after(quota);
         }
@@ -421,7 +421,7 @@ fn denial(scope: &Scope) -> (u16, &'static str) {
 }
 
 fn operation(scope: &Scope, request: &CloudRequest) -> &'static str {
-    let asked = match scope.service.as_str() {
+    let requested = match scope.service.as_str() {
         "acm" => request
             .header("x-amz-target")
             .unwrap_or_default()
@@ -435,7 +435,7 @@ fn operation(scope: &Scope, request: &CloudRequest) -> &'static str {
         "account" => "ListRegions".to_owned(),
         _ => String::new(),
     };
-    OPERATIONS.into_iter().find(|known| *known == asked).unwrap_or("unknown")
+    OPERATIONS.into_iter().find(|known| *known == requested).unwrap_or("unknown")
 }
 
 /// Names of the simulated operations, each with its own counters.
@@ -600,9 +600,9 @@ fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Re
         .filter(|summary| among(&summary["KeyAlgorithm"], &key_types))
         .filter(|summary| among(&summary["CertificateKeyPairOrigin"], &origins))
         .collect();
-    let asked = body["MaxItems"].as_u64().map(|size| size as usize);
+    let requested = body["MaxItems"].as_u64().map(|size| size as usize);
     let Some((some, next)) =
-        page(&listed, body["NextToken"].as_str(), asked, 100, gate.page_max().min(1_000))
+        page(&listed, body["NextToken"].as_str(), requested, 100, gate.page_max().min(1_000))
     else {
         return json_error(400, "ValidationException", "The NextToken is invalid.");
     };
@@ -613,13 +613,13 @@ fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Re
     Reply::json(200, &answer)
 }
 
-fn asked_for<'a>(acm: &'a [StoredCertificate], body: &Value) -> Option<&'a StoredCertificate> {
+fn requested_certificate<'a>(acm: &'a [StoredCertificate], body: &Value) -> Option<&'a StoredCertificate> {
     let arn = body["CertificateArn"].as_str()?;
     acm.iter().find(|stored| stored.arn == arn)
 }
 
 fn get_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
-    match asked_for(acm, body) {
+    match requested_certificate(acm, body) {
         Some(StoredCertificate { minted: Some(minted), .. }) => Reply::json(
             200,
             &json!({"Certificate": minted.leaf_pem(), "CertificateChain": crate::pem(&minted.above)}),
@@ -632,7 +632,7 @@ fn get_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
 }
 
 fn describe_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
-    let Some(stored) = asked_for(acm, body) else {
+    let Some(stored) = requested_certificate(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
     let mut in_use_by = stored.used_by.clone();
@@ -646,7 +646,7 @@ fn describe_certificate(acm: &[StoredCertificate], body: &Value) -> Reply {
 }
 
 fn list_tags(acm: &[StoredCertificate], body: &Value) -> Reply {
-    let Some(stored) = asked_for(acm, body) else {
+    let Some(stored) = requested_certificate(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
     // ACM omits the value of a tag that has none.

@@ -325,12 +325,13 @@ impl Azure {
                 item
             })
             .collect();
-        let asked = request.query.get("maxresults").and_then(|most| most.parse().ok());
+        let requested_size = request.query.get("maxresults").and_then(|most| most.parse().ok());
         let token = request.query.get("$skiptoken").map(String::as_str);
-        let Some((some, next)) = page(&all, token, asked, PAGE_MAX, gate.page_max().min(PAGE_MAX)) else {
+        let Some((some, next)) = page(&all, token, requested_size, PAGE_MAX, gate.page_max().min(PAGE_MAX))
+        else {
             return problem(400, "BadParameter", "skiptoken");
         };
-        let size = asked.unwrap_or(PAGE_MAX);
+        let size = requested_size.unwrap_or(PAGE_MAX);
         let next = next.map(|next| {
             format!("{url}certificates?api-version=7.5&includePending={pending}&maxresults={size}&$skiptoken={next}")
         });

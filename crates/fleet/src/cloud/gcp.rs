@@ -206,9 +206,9 @@ impl Contents {
             .iter()
             .map(|location| format!("projects/{}/locations/{location}", self.project))
             .collect();
-        let asked = request.query.get("pageSize").and_then(|size| size.parse().ok());
+        let requested_size = request.query.get("pageSize").and_then(|size| size.parse().ok());
         let token = request.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
-        let Some((some, next)) = page(&all, token, asked, 100, gate.page_max().min(100)) else {
+        let Some((some, next)) = page(&all, token, requested_size, 100, gate.page_max().min(100)) else {
             return problem(400, "INVALID_ARGUMENT", "page token");
         };
         Reply::json(
@@ -227,9 +227,10 @@ impl Contents {
     }
 
     fn ssl_certificates(&self, request: &CloudRequest, gate: &Gate) -> Reply {
-        let asked = request.query.get("maxResults").and_then(|size| size.parse().ok());
+        let requested_size = request.query.get("maxResults").and_then(|size| size.parse().ok());
         let token = request.query.get("pageToken").map(String::as_str).filter(|token| !token.is_empty());
-        let Some((some, next)) = page(&self.classic, token, asked, 500, gate.page_max().min(500)) else {
+        let Some((some, next)) = page(&self.classic, token, requested_size, 500, gate.page_max().min(500))
+        else {
             return problem(400, "INVALID_ARGUMENT", "page token");
         };
         let mut items: BTreeMap<String, Value> = BTreeMap::new();

@@ -196,9 +196,9 @@ impl ServedKey {
                 pair.sign_digest(encoding, &by_digest(hash)?, &mut signature).ok()?;
                 Some(signature)
             }
-            (Pair::Ec { der, fixed, hash, .. }, Algorithm::Ec(asked)) if *hash == asked => {
+            (Pair::Ec { der, fixed, hash, .. }, Algorithm::Ec(requested)) if *hash == requested => {
                 let pair = if as_der { der } else { fixed };
-                Some(pair.sign_digest(&by_digest(asked)?).ok()?.as_ref().to_vec())
+                Some(pair.sign_digest(&by_digest(requested)?).ok()?.as_ref().to_vec())
             }
             (Pair::Ed25519(pair), Algorithm::Ed25519) => Some(pair.sign(input).as_ref().to_vec()),
             _ => None,
@@ -218,7 +218,7 @@ impl ServedKey {
     }
 
     fn jwk(&self, kid: &str) -> Option<Value> {
-        let b64 = |octets: &[u8]| URL_SAFE_NO_PAD.encode(octets);
+        let b64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let mut key = json!({"kid": kid, "key_ops": ["sign", "verify"]});
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -249,7 +249,7 @@ impl ServedKey {
 /// Returns modulus and exponent of an RSAPublicKey (RFC 8017 appendix A.1.1), without leading zeros.
 fn numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut reader = Reader::new(Reader::new(der).expect(tag::SEQUENCE).ok()?.content);
-    let plain = |octets: &'_ [u8]| octets.iter().position(|octet| *octet != 0).unwrap_or(0);
+    let plain = |bytes: &'_ [u8]| bytes.iter().position(|byte| *byte != 0).unwrap_or(0);
     let n = reader.expect(tag::INTEGER).ok()?.content;
     let e = reader.expect(tag::INTEGER).ok()?.content;
     Some((&n[plain(n)..], &e[plain(e)..]))
@@ -303,7 +303,7 @@ impl KeysState {
     }
 
     fn aws(&self, request: &CloudRequest, gate: &Gate) -> Reply {
-        let said = |status, code: &str| {
+        let error_reply = |status, code: &str| {
             Reply::json(
                 status,
                 &json!({"__type": format!("com.amazonaws.kms#{code}"), "message": "the simulated reason"}),
@@ -316,28 +316,28 @@ impl KeysState {
             && request.header("x-amz-date").is_some()
             && request.header("content-type") == Some("application/x-amz-json-1.1");
         if !is_signed {
-            return said(400, "IncompleteSignature");
+            return error_reply(400, "IncompleteSignature");
         }
         if request.expired {
-            return said(400, "ExpiredTokenException");
+            return error_reply(400, "ExpiredTokenException");
         }
         let operation = request.header("x-amz-target").unwrap_or_default();
         if gate
             .enter(request, if operation == "TrentService.Sign" { "Sign" } else { "Get" }, "aws", QUOTA)
             .is_err()
         {
-            return said(400, "ThrottlingException");
+            return error_reply(400, "ThrottlingException");
         }
         let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
-            return said(400, "ValidationException");
+            return error_reply(400, "ValidationException");
         };
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let id = text("KeyId");
         if id == "forbidden" {
-            return said(400, "AccessDeniedException");
+            return error_reply(400, "AccessDeniedException");
         }
         let name = id.strip_prefix("alias/").or_else(|| id.rsplit_once(":key/").map(|(_, name)| name));
-        let Some(key) = self.key(name.unwrap_or(id)) else { return said(400, "NotFoundException") };
+        let Some(key) = self.key(name.unwrap_or(id)) else { return error_reply(400, "NotFoundException") };
         let arn = format!("arn:aws:kms:eu-west-1:111122223333:key/{}", key.name);
         match operation {
             "TrentService.GetPublicKey" => Reply::json(
@@ -363,10 +363,10 @@ impl KeysState {
                         &json!({"KeyId": arn, "Signature": STANDARD.encode(apply_signature_fault(request, signature)),
                             "SigningAlgorithm": text("SigningAlgorithm")}),
                     ),
-                    None => said(400, "ValidationException"),
+                    None => error_reply(400, "ValidationException"),
                 }
             }
-            _ => said(400, "ValidationException"),
+            _ => error_reply(400, "ValidationException"),
         }
     }
 

@@ -170,9 +170,9 @@ impl Contents {
                 "type": "Opaque", "data": {"password": "c2VjcmV0"}});
             all.extend(std::iter::repeat_n(opaque, self.secrets.len()));
         }
-        let asked = request.query.get("limit").and_then(|limit| limit.parse().ok());
+        let requested_size = request.query.get("limit").and_then(|limit| limit.parse().ok());
         let token = request.query.get("continue").map(String::as_str);
-        let Some((some, next)) = page(&all, token, asked, usize::MAX, gate.page_max()) else {
+        let Some((some, next)) = page(&all, token, requested_size, usize::MAX, gate.page_max()) else {
             return problem(410, "Expired");
         };
         Reply::json(

@@ -57,14 +57,14 @@ impl Ledger {
     pub(crate) fn enter(
         &self,
         operation: &'static str,
-        whose: &str,
+        owner: &str,
         quota: Quota,
         throttled: &[u64],
     ) -> Result<(), Quota> {
         let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let now = Instant::now();
         let mut accounts = self.0.lock();
-        let account = accounts.entry((operation, whose.to_owned())).or_default();
+        let account = accounts.entry((operation, owner.to_owned())).or_default();
         while account.seen.front().is_some_and(|(at, _)| now.duration_since(*at) >= minute) {
             account.seen.pop_front();
         }

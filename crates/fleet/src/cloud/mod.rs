@@ -141,7 +141,7 @@ impl CertificateFactory {
 pub(crate) fn page<'a, T>(
     all: &'a [T],
     token: Option<&str>,
-    asked: Option<usize>,
+    requested_size: Option<usize>,
     default: usize,
     most: usize,
 ) -> Option<(&'a [T], Option<String>)> {
@@ -149,7 +149,7 @@ pub(crate) fn page<'a, T>(
         Some(token) => token.strip_prefix("page-")?.parse().ok()?,
         None => 0,
     };
-    let size = asked.unwrap_or(default).clamp(1, most);
+    let size = requested_size.unwrap_or(default).clamp(1, most);
     let to = (from + size).min(all.len());
     let next = (to < all.len()).then(|| format!("page-{to}"));
     Some((all.get(from..to)?, next))

@@ -119,23 +119,23 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Counts a request of `operation` against the quota of `whose`, an account or server.
+    /// Counts a request of `operation` against the quota of `owner`, an account or server.
     pub(crate) fn enter(
         &self,
         cloud_request: &CloudRequest,
         operation: &'static str,
-        whose: &str,
+        owner: &str,
         documented: Quota,
     ) -> Result<(), Quota> {
         let own = self.manners.quotas.iter().find(|(name, _)| *name == operation);
         let quota = own.map_or(documented, |(_, quota)| *quota);
         if cloud_request.throttled {
             let none = Quota { per_second: Some(0), ..quota };
-            return self.ledger.enter(operation, whose, none, &[]);
+            return self.ledger.enter(operation, owner, none, &[]);
         }
         let throttled = self.manners.throttled_calls.iter().filter(|(name, _)| *name == operation);
         let throttled: Vec<u64> = throttled.map(|(_, number)| *number).collect();
-        self.ledger.enter(operation, whose, quota, &throttled)
+        self.ledger.enter(operation, owner, quota, &throttled)
     }
 
     pub(crate) fn page_max(&self) -> usize {

@@ -274,8 +274,8 @@ fn respond(mut page: Page, trouble: Option<Trouble>) -> Response<Body> {
         Some(Trouble::Empty) => page.body = page.empty.as_bytes().to_vec(),
         Some(Trouble::HalfPage) => page.body.truncate(half),
         Some(Trouble::Corrupt) => {
-            if let Some(octet) = page.body.get_mut(half) {
-                *octet ^= 0x40;
+            if let Some(byte) = page.body.get_mut(half) {
+                *byte ^= 0x40;
             }
         }
         _ => {}

@@ -100,9 +100,10 @@ impl CtLog {
         }));
         state.write().sign(0)?;
         let served = state.clone();
-        let server =
-            Server::start(options.quota, options.latency, move |asked| served.read().serve(asked.uri.path()))
-                .await?;
+        let server = Server::start(options.quota, options.latency, move |request| {
+            served.read().serve(request.uri.path())
+        })
+        .await?;
         Ok(Self { server, state, spki, submission_url: "https://ct.fleet.example/2026/".to_owned() })
     }
 
@@ -342,6 +343,6 @@ fn chain_of(issuer: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a vector with a length prefix of `N` bytes (RFC 8446 section 3.4).
-fn with_length<const N: usize>(octets: &[u8]) -> Vec<u8> {
-    [&(octets.len() as u64).to_be_bytes()[8 - N..], octets].concat()
+fn with_length<const N: usize>(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u64).to_be_bytes()[8 - N..], bytes].concat()
 }

@@ -5,9 +5,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 pub(crate) type Hash = [u8; 32];
 
-pub(crate) fn sha256(octets: &[u8]) -> Hash {
+pub(crate) fn sha256(bytes: &[u8]) -> Hash {
     let mut hash = [0; 32];
-    hash.copy_from_slice(digest(&SHA256, octets).as_ref());
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
     hash
 }
 

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::runtime::{Builder, Runtime};
 
+pub use relay::LinkConditions;
 use relay::Relay;
-pub use relay::Way;
 
 /// Required packages and kernel settings.
 const REQUIREMENTS: &str = "apt-get install -y util-linux iproute2; namespaces have to be permitted: \
@@ -108,14 +108,14 @@ impl Network {
         let mac = "02:00:00:00:00:01";
         ip(&format!("link add way{number} address {mac} type veth peer name eth0 netns site{number}"))?;
         ip(&format!("link set way{number} gso_max_segs 1 up"))?;
-        let there = [
+        let commands = [
             "link set lo up".to_owned(),
             "link set eth0 gso_max_segs 1 up".to_owned(),
             format!("address add {}/24 dev eth0", site.address),
             format!("neighbour add 10.9.{number}.254 lladdr {mac} dev eth0"),
             format!("route add default via 10.9.{number}.254"),
         ];
-        site.within(|| there.iter().try_for_each(|command| ip(command)))?;
+        site.within(|| commands.iter().try_for_each(|command| ip(command)))?;
         // The relay sends packets to the link from which it has received packets of the site.
         let began = Instant::now();
         while !self.relay.knows(site.address) {
@@ -131,8 +131,8 @@ impl Network {
     }
 
     /// Sets the properties of the connection between two sites, for both directions.
-    pub fn set(&self, one: &Site, other: &Site, way: Way) {
-        self.relay.set(one.address, other.address, way);
+    pub fn set(&self, one: &Site, other: &Site, conditions: LinkConditions) {
+        self.relay.set(one.address, other.address, conditions);
     }
 
     /// Returns the number of packets between two sites, for both directions together, and how many of them were lost.

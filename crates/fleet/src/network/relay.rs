@@ -32,7 +32,7 @@ const TCP: u8 = 6;
 
 /// Properties of the connection between two sites.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Way {
+pub struct LinkConditions {
     /// Delay in each direction.
     pub one_way: Duration,
     /// Packet loss per thousand, independent for each direction.
@@ -41,7 +41,7 @@ pub struct Way {
     pub is_hole: bool,
 }
 
-impl Way {
+impl LinkConditions {
     /// Returns a connection without loss and with this round-trip time.
     #[must_use]
     pub fn round_trip(round_trip: Duration) -> Self {
@@ -66,7 +66,7 @@ pub(super) struct Relay {
 struct State {
     /// Link address from which each site last sent, by the third byte of its IP address.
     sites: HashMap<u8, SocketAddrAny>,
-    ways: HashMap<(u8, u8), Line>,
+    links: HashMap<(u8, u8), Line>,
     under_way: BinaryHeap<Reverse<Packet>>,
     sent: u64,
 }
@@ -74,7 +74,7 @@ struct State {
 /// Properties and counters of one connection, for both directions.
 #[derive(Default)]
 struct Line {
-    way: Way,
+    conditions: LinkConditions,
     packets: u64,
     lost: u64,
 }
@@ -107,13 +107,13 @@ impl Relay {
         self.state.lock().sites.contains_key(&number(address))
     }
 
-    pub(super) fn set(&self, one: Ipv4Addr, other: Ipv4Addr, way: Way) {
-        self.state.lock().ways.entry(pair(number(one), number(other))).or_default().way = way;
+    pub(super) fn set(&self, one: Ipv4Addr, other: Ipv4Addr, conditions: LinkConditions) {
+        self.state.lock().links.entry(pair(number(one), number(other))).or_default().conditions = conditions;
     }
 
     pub(super) fn packets(&self, one: Ipv4Addr, other: Ipv4Addr) -> (u64, u64) {
         let state = self.state.lock();
-        let line = state.ways.get(&pair(number(one), number(other)));
+        let line = state.links.get(&pair(number(one), number(other)));
         line.map_or((0, 0), |line| (line.packets, line.lost))
     }
 
@@ -136,14 +136,14 @@ impl Relay {
                 continue;
             }
             let is_full = state.under_way.len() >= UNDER_WAY_MAX;
-            let line = state.ways.entry(pair(number(source), number(target))).or_default();
+            let line = state.links.entry(pair(number(source), number(target))).or_default();
             line.packets += 1;
-            let is_lost = random.below(1_000) < u64::from(line.way.lost_of_1000);
-            if line.way.is_hole || is_lost || is_full {
+            let is_lost = random.below(1_000) < u64::from(line.conditions.lost_of_1000);
+            if line.conditions.is_hole || is_lost || is_full {
                 line.lost += 1;
                 continue;
             }
-            let at = Instant::now() + line.way.one_way;
+            let at = Instant::now() + line.conditions.one_way;
             state.sent += 1;
             let packet = Packet { at, number: state.sent, to: number(target), octets: whole(packet) };
             let is_first = state.under_way.peek().is_none_or(|Reverse(first)| packet < *first);

@@ -139,21 +139,21 @@ impl Dsa {
         let hash = sha1(message);
         let secret = digest::digest(&digest::SHA256, &[&self.x[..], &hash].concat());
         let k = self.q.remainder(secret.as_ref());
-        let q_octets = octets(&self.q.n, self.q.n.len() * 8);
-        let k_octets = octets(&k, q_octets.len());
+        let q_bytes = octets(&self.q.n, self.q.n.len() * 8);
+        let k_bytes = octets(&k, q_bytes.len());
         let g = self.p.remainder(&self.g);
-        let power = self.p.power(&g, &k_octets);
+        let power = self.p.power(&g, &k_bytes);
         let r = self.q.remainder(&octets(&power, self.p.n.len() * 8));
         // q is prime, so the inverse is the power q − 2 (Fermat's little theorem).
         let mut exponent = self.q.n.clone();
         exponent[0] -= 2;
-        let inverse = self.q.power(&k, &octets(&exponent, q_octets.len()));
+        let inverse = self.q.power(&k, &octets(&exponent, q_bytes.len()));
         let secret = self.q.multiply(&self.q.remainder(&self.x), &r);
         let sum = self.q.add(&self.q.remainder(&hash), &secret);
         let s = self.q.multiply(&inverse, &sum);
         der::write(|w| {
             w.sequence(|w| {
-                w.unsigned(&octets(&r, q_octets.len())).unsigned(&octets(&s, q_octets.len()));
+                w.unsigned(&octets(&r, q_bytes.len())).unsigned(&octets(&s, q_bytes.len()));
             });
         })
     }

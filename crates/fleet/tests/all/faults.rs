@@ -30,14 +30,14 @@ enum Seen {
     /// A ServerHello, then no data.
     SilenceAfterServerHello,
     /// The first byte of a record of type 22.
-    FirstOctet,
+    FirstByte,
     /// More handshake bytes than any real handshake.
     Flood,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    Octets(&'static [u8]),
+    Bytes(&'static [u8]),
     Begins(&'static [u8]),
     ServerHello,
 }
@@ -46,15 +46,15 @@ const FAULTS: &[(&str, Seen)] = &[
     ("reset", Seen::ResetAtOnce),
     ("reset-after-hello", Seen::ResetAfterHello),
     ("http", Seen::AfterHello(Answer::Begins(b"HTTP/1.1 400 Bad Request\r\n"))),
-    ("alert-handshake-failure", Seen::AfterHello(Answer::Octets(&[21, 3, 3, 0, 2, 2, 40]))),
-    ("alert-unrecognized-name", Seen::AfterHello(Answer::Octets(&[21, 3, 3, 0, 2, 2, 112]))),
-    ("alert-internal-error", Seen::AfterHello(Answer::Octets(&[21, 3, 3, 0, 2, 2, 80]))),
+    ("alert-handshake-failure", Seen::AfterHello(Answer::Bytes(&[21, 3, 3, 0, 2, 2, 40]))),
+    ("alert-unrecognized-name", Seen::AfterHello(Answer::Bytes(&[21, 3, 3, 0, 2, 2, 112]))),
+    ("alert-internal-error", Seen::AfterHello(Answer::Bytes(&[21, 3, 3, 0, 2, 2, 80]))),
     ("closed-after-hello", Seen::AfterHello(Answer::ServerHello)),
     ("closed-at-once", Seen::End),
     ("ssh", Seen::Greeting(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")),
     ("stall", Seen::Silence),
     ("stall-after-hello", Seen::SilenceAfterServerHello),
-    ("slow-drip", Seen::FirstOctet),
+    ("slow-drip", Seen::FirstByte),
     ("endless-handshake", Seen::Flood),
     ("oversized-message", Seen::Flood),
 ];
@@ -75,8 +75,8 @@ fn server_hello(stream: &mut TcpStream) {
 
 fn assert_silent(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(SILENCE)).unwrap();
-    let heard = stream.read(&mut [0; 64]).expect_err("nothing");
-    assert!(matches!(heard.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{heard}");
+    let received = stream.read(&mut [0; 64]).expect_err("nothing");
+    assert!(matches!(received.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{received}");
 }
 
 /// Sends the hello in two segments, the second one after the answer has begun. Returns the rest of the stream, which must end
@@ -92,8 +92,8 @@ fn answer_to_hello_in_two(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 fn assert_reset(mut stream: TcpStream) {
-    let heard = stream.read(&mut [0; 64]).expect_err("a reset");
-    assert_eq!(heard.kind(), ErrorKind::ConnectionReset);
+    let received = stream.read(&mut [0; 64]).expect_err("a reset");
+    assert_eq!(received.kind(), ErrorKind::ConnectionReset);
 }
 
 fn check(mut stream: TcpStream, seen: Seen) {
@@ -104,13 +104,13 @@ fn check(mut stream: TcpStream, seen: Seen) {
             assert_reset(stream);
         }
         Seen::AfterHello(answer) => {
-            let heard = answer_to_hello_in_two(&mut stream);
+            let received = answer_to_hello_in_two(&mut stream);
             match answer {
-                Answer::Octets(octets) => assert_eq!(heard, octets),
-                Answer::Begins(octets) => assert!(heard.starts_with(octets)),
+                Answer::Bytes(bytes) => assert_eq!(received, bytes),
+                Answer::Begins(bytes) => assert!(received.starts_with(bytes)),
                 Answer::ServerHello => {
-                    let length = usize::from(u16::from_be_bytes([heard[3], heard[4]]));
-                    assert_eq!((heard[0], heard[5], heard.len()), (22, 2, 5 + length));
+                    let length = usize::from(u16::from_be_bytes([received[3], received[4]]));
+                    assert_eq!((received[0], received[5], received.len()), (22, 2, 5 + length));
                 }
             }
         }
@@ -118,10 +118,10 @@ fn check(mut stream: TcpStream, seen: Seen) {
             stream.write_all(HELLO).unwrap();
             assert_eq!(stream.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
         }
-        Seen::Greeting(octets) => {
-            let mut heard = vec![0; octets.len()];
-            stream.read_exact(&mut heard).unwrap();
-            assert_eq!(heard, octets);
+        Seen::Greeting(bytes) => {
+            let mut received = vec![0; bytes.len()];
+            stream.read_exact(&mut received).unwrap();
+            assert_eq!(received, bytes);
         }
         Seen::Silence => {
             stream.write_all(HELLO).unwrap();
@@ -132,11 +132,11 @@ fn check(mut stream: TcpStream, seen: Seen) {
             server_hello(&mut stream);
             assert_silent(&mut stream);
         }
-        Seen::FirstOctet => {
+        Seen::FirstByte => {
             stream.write_all(HELLO).unwrap();
-            let mut octet = [0];
-            stream.read_exact(&mut octet).unwrap();
-            assert_eq!(octet, [22]);
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [22]);
         }
         Seen::Flood => {
             stream.write_all(HELLO).unwrap();

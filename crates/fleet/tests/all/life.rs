@@ -50,17 +50,17 @@ async fn fleet_of_3000_stops_without_leftover_tasks() {
     assert!(fleet.truth().len() >= 3_000);
     let stalled = address_of(&of_kind(&fleet, "stall"));
     let greeted = address_of(&of_kind(&fleet, "ssh"));
-    let held: Vec<_> = (0..50).map(|_| TcpStream::connect(stalled).unwrap()).collect();
+    let connections: Vec<_> = (0..50).map(|_| TcpStream::connect(stalled).unwrap()).collect();
     let mut greeting = TcpStream::connect(greeted).unwrap();
     greeting.read_exact(&mut [0; 4]).unwrap();
     assert!(tasks() > 0);
     fleet.stop().await;
     // The runtime removes a task slightly after its waiters learn of its end.
-    let gone = async {
+    let all_ended = async {
         while tasks() > 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, gone).await.expect("no task outlives the fleet");
-    drop(held);
+    tokio::time::timeout(TIMEOUT, all_ended).await.expect("no task outlives the fleet");
+    drop(connections);
 }

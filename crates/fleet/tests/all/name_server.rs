@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The content of an answer.
 #[derive(Debug, PartialEq)]
-struct Heard {
+struct DnsAnswer {
     code: ResponseCode,
     aliases: Vec<String>,
     addresses: Vec<Ipv4Addr>,
@@ -29,8 +29,8 @@ fn question(id: u16, host: &str, kind: RecordType) -> Vec<u8> {
     message.to_vec().unwrap()
 }
 
-fn understand(octets: &[u8]) -> (u16, Heard) {
-    let message = Message::from_vec(octets).expect("a DNS message");
+fn understand(bytes: &[u8]) -> (u16, DnsAnswer) {
+    let message = Message::from_vec(bytes).expect("a DNS message");
     let aliases = message.answers.iter().filter_map(|record| match &record.data {
         RData::CNAME(to) => Some(to.0.to_ascii().trim_end_matches('.').to_owned()),
         _ => None,
@@ -39,14 +39,14 @@ fn understand(octets: &[u8]) -> (u16, Heard) {
         RData::A(address) => Some(address.0),
         _ => None,
     });
-    let heard = Heard {
+    let answer = DnsAnswer {
         code: message.metadata.response_code,
         aliases: aliases.collect(),
         addresses: addresses.collect(),
         ttl: message.answers.last().map(|record| record.ttl),
         soa: message.authorities.iter().any(|record| matches!(record.data, RData::SOA(_))),
     };
-    (message.metadata.id, heard)
+    (message.metadata.id, answer)
 }
 
 fn udp(server: SocketAddr) -> UdpSocket {
@@ -56,43 +56,43 @@ fn udp(server: SocketAddr) -> UdpSocket {
     socket
 }
 
-fn receive(socket: &UdpSocket) -> (u16, Heard) {
-    let mut octets = [0; 1_500];
-    let length = socket.recv(&mut octets).expect("an answer");
-    understand(&octets[..length])
+fn receive(socket: &UdpSocket) -> (u16, DnsAnswer) {
+    let mut bytes = [0; 1_500];
+    let length = socket.recv(&mut bytes).expect("an answer");
+    understand(&bytes[..length])
 }
 
-fn over_udp(server: SocketAddr, host: &str, kind: RecordType) -> Heard {
+fn over_udp(server: SocketAddr, host: &str, kind: RecordType) -> DnsAnswer {
     let socket = udp(server);
     socket.send(&question(7, host, kind)).unwrap();
-    let (id, heard) = receive(&socket);
+    let (id, answer) = receive(&socket);
     assert_eq!(id, 7);
-    heard
+    answer
 }
 
-fn ask_stream(stream: &mut TcpStream, id: u16, host: &str, kind: RecordType) {
+fn send_query(stream: &mut TcpStream, id: u16, host: &str, kind: RecordType) {
     let question = question(id, host, kind);
     let length = u16::try_from(question.len()).unwrap().to_be_bytes();
     stream.write_all(&[&length[..], &question].concat()).unwrap();
 }
 
-fn over_tcp(stream: &mut TcpStream, host: &str, kind: RecordType) -> Heard {
-    ask_stream(stream, 9, host, kind);
+fn over_tcp(stream: &mut TcpStream, host: &str, kind: RecordType) -> DnsAnswer {
+    send_query(stream, 9, host, kind);
     let mut length = [0; 2];
     stream.read_exact(&mut length).unwrap();
-    let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut octets).unwrap();
-    let (id, heard) = understand(&octets);
+    let mut bytes = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut bytes).unwrap();
+    let (id, answer) = understand(&bytes);
     assert_eq!(id, 9);
-    heard
+    answer
 }
 
 /// Returns rows of endpoint kind, host, and expected answer.
-fn expected(fleet: &Fleet) -> Vec<(&'static str, String, Heard)> {
+fn expected(fleet: &Fleet) -> Vec<(&'static str, String, DnsAnswer)> {
     let row = |kind: &'static str, code, aliases: fn(&str) -> Vec<String>, ttl, soa| {
         let truth = of_kind(fleet, kind);
         let aliases = aliases(&truth.host);
-        (kind, truth.host, Heard { code, aliases, addresses: truth.addresses, ttl, soa })
+        (kind, truth.host, DnsAnswer { code, aliases, addresses: truth.addresses, ttl, soa })
     };
     let none = |_: &str| Vec::new();
     let three = |host: &str| (1..=3).map(|i| format!("alias{i}.{host}")).collect();
@@ -115,9 +115,9 @@ async fn dns_answers_are_equal_over_udp_and_tcp() {
     let fleet = one_of_each().await;
     let mut stream = TcpStream::connect(fleet.dns()).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    for (kind, host, heard) in expected(&fleet) {
-        assert_eq!(over_udp(fleet.dns(), &host, RecordType::A), heard, "{kind} over UDP");
-        assert_eq!(over_tcp(&mut stream, &host, RecordType::A), heard, "{kind} over TCP");
+    for (kind, host, answer) in expected(&fleet) {
+        assert_eq!(over_udp(fleet.dns(), &host, RecordType::A), answer, "{kind} over UDP");
+        assert_eq!(over_tcp(&mut stream, &host, RecordType::A), answer, "{kind} over TCP");
     }
     assert_eq!(of_kind(&fleet, "three-addresses").addresses.len(), 3);
     fleet.stop().await;
@@ -131,7 +131,7 @@ async fn dns_names_are_case_insensitive_and_have_no_ipv6_address() {
     assert_eq!(shouted.addresses, truth.addresses);
     let sixth = over_udp(fleet.dns(), &truth.host, RecordType::AAAA);
     let nothing =
-        Heard { code: ResponseCode::NoError, aliases: vec![], addresses: vec![], ttl: None, soa: true };
+        DnsAnswer { code: ResponseCode::NoError, aliases: vec![], addresses: vec![], ttl: None, soa: true };
     assert_eq!(sixth, nothing);
     assert_eq!(over_udp(fleet.dns(), "nobody.fleet.test", RecordType::A).code, ResponseCode::NXDomain);
     fleet.stop().await;
@@ -148,7 +148,7 @@ async fn silent_name_gets_no_answer_over_udp_or_tcp() {
     assert_eq!(receive(&socket).0, 2);
     let mut stream = TcpStream::connect(fleet.dns()).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    ask_stream(&mut stream, 3, &silent, RecordType::A);
+    send_query(&mut stream, 3, &silent, RecordType::A);
     assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0, "closed without an answer");
     assert_eq!(fleet.counters().dns_questions.get("address"), Some(&1));
     fleet.stop().await;

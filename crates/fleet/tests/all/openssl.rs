@@ -21,8 +21,8 @@ fn openssl(arguments: &[&str]) -> (bool, String) {
         .stdin(Stdio::null())
         .output()
         .expect("this test needs openssl: apt-get install -y openssl");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Creates a directory with the fleet's roots in `roots.pem`.
@@ -79,16 +79,16 @@ async fn openssl_accepts_healthy_chains() {
         let truth = of_kind(&fleet, kind);
         let trusting =
             ["-CAfile", path(&roots), "-verify_return_error", "-verify_hostname", &truth.host, "-showcerts"];
-        let (content, said) = connect(&truth, &trusting);
-        assert!(content && said.contains("Verify return code: 0 (ok)"), "{kind}: {said}");
-        let sent = certificates(&said);
+        let (content, text) = connect(&truth, &trusting);
+        assert!(content && text.contains("Verify return code: 0 (ok)"), "{kind}: {text}");
+        let sent = certificates(&text);
         assert_eq!(Some(fingerprint(&sent[0])), truth.leaf_sha256, "{kind}");
         let (leaf, above) = (folder.path().join("leaf.pem"), folder.path().join("above.pem"));
         std::fs::write(&leaf, &sent[0]).unwrap();
         std::fs::write(&above, sent[1..].concat()).unwrap();
         let verify = ["verify", "-CAfile", path(&roots), "-untrusted", path(&above), path(&leaf)];
-        let (content, said) = openssl(&verify);
-        assert!(content, "{kind}: {said}");
+        let (content, text) = openssl(&verify);
+        assert!(content, "{kind}: {text}");
     }
     fleet.stop().await;
 }
@@ -109,8 +109,8 @@ async fn openssl_rejects_flawed_chains_with_the_expected_error() {
     for (kind, error) in wrong {
         let truth = of_kind(&fleet, kind);
         let trusting = ["-CAfile", path(&roots), "-verify_return_error", "-verify_hostname", &truth.host];
-        let (content, said) = connect(&truth, &trusting);
-        assert!(!content && said.contains(error), "{kind}: {said}");
+        let (content, text) = connect(&truth, &trusting);
+        assert!(!content && text.contains(error), "{kind}: {text}");
     }
     fleet.stop().await;
 }
@@ -123,16 +123,16 @@ async fn resumed_session_shows_the_certificate_before_replacement() {
     let (folder, _) = roots(&fleet);
     let session = folder.path().join("session.pem");
     let truth = of_kind(&fleet, "tls-1.2-only");
-    let (_, said) = connect(&truth, &["-sess_out", path(&session)]);
-    let old = fingerprint(&certificates(&said)[0]);
+    let (_, text) = connect(&truth, &["-sess_out", path(&session)]);
+    let old = fingerprint(&certificates(&text)[0]);
     assert_eq!(Some(&old), truth.leaf_sha256.as_ref());
     let new = fleet.replace_certificate(&truth.host).expect("a new certificate");
-    let (_, said) = connect(&truth, &["-sess_in", path(&session)]);
-    assert!(said.contains("Reused, TLSv1.2"), "{said}");
-    assert_eq!(fingerprint(&certificates(&said)[0]), old);
-    let (_, said) = connect(&truth, &[]);
-    assert!(said.contains("New, TLSv1.2"), "{said}");
-    assert_eq!(fingerprint(&certificates(&said)[0]), new);
+    let (_, text) = connect(&truth, &["-sess_in", path(&session)]);
+    assert!(text.contains("Reused, TLSv1.2"), "{text}");
+    assert_eq!(fingerprint(&certificates(&text)[0]), old);
+    let (_, text) = connect(&truth, &[]);
+    assert!(text.contains("New, TLSv1.2"), "{text}");
+    assert_eq!(fingerprint(&certificates(&text)[0]), new);
     let counters = counted(&fleet, 3).await;
     assert_eq!((counters.handshakes_full, counters.handshakes_resumed), (2, 1));
     assert_eq!(counters.certificates_sent, 2, "none was sent to the client that resumed");

@@ -33,38 +33,38 @@ fn failed(error: &'static str, life: u64) -> Made {
     Err(Failed { error, lifetime: seconds(life) })
 }
 
-async fn ask(cache: &Numbers, made: Made) -> Result<u64, &'static str> {
+async fn fetch_key(cache: &Numbers, made: Made) -> Result<u64, &'static str> {
     cache.fetch(&"key", move || async move { made }).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn value_expires_after_its_lifetime() {
     let cache = cache();
-    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(1, 10)).await, Ok(1));
     tokio::time::advance(seconds(9)).await;
-    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(2, 10)).await, Ok(1));
     tokio::time::advance(seconds(1)).await;
     assert_eq!(cache.get_stale(&"key").map(|cached| cached.outcome), Some(Ok(1)));
     assert!(cache.get(&"key").is_none(), "no longer true");
-    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(2));
+    assert_eq!(fetch_key(&cache, fresh(2, 10)).await, Ok(2));
     assert_eq!(cache.counts(), Counts { hits: 1, misses: 2, joined: 0 });
 }
 
 #[tokio::test(start_paused = true)]
 async fn failure_expires_after_its_lifetime() {
     let cache = cache();
-    assert_eq!(ask(&cache, failed("down", 2)).await, Err("down"));
-    assert_eq!(ask(&cache, fresh(1, 10)).await, Err("down"));
+    assert_eq!(fetch_key(&cache, failed("down", 2)).await, Err("down"));
+    assert_eq!(fetch_key(&cache, fresh(1, 10)).await, Err("down"));
     tokio::time::advance(seconds(2)).await;
-    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(1, 10)).await, Ok(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn zero_lifetime_is_not_cached_and_maximum_lifetime_does_not_overflow() {
     let cache = cache();
-    assert_eq!(ask(&cache, fresh(1, 0)).await, Ok(1));
-    assert_eq!(ask(&cache, fresh(2, u64::MAX)).await, Ok(2));
-    assert_eq!(ask(&cache, fresh(3, 1)).await, Ok(2));
+    assert_eq!(fetch_key(&cache, fresh(1, 0)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(2, u64::MAX)).await, Ok(2));
+    assert_eq!(fetch_key(&cache, fresh(3, 1)).await, Ok(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,15 +161,15 @@ async fn run_is_cancelled_with_its_last_caller() {
     assert_eq!((drops.load(SeqCst), cache.under_way()), (0, 1));
     drop(joiner);
     assert_eq!((drops.load(SeqCst), cache.under_way()), (1, 0));
-    assert_eq!(ask(&cache, fresh(1, 1)).await, Ok(1), "the key is free");
+    assert_eq!(fetch_key(&cache, fresh(1, 1)).await, Ok(1), "the key is free");
 }
 
 #[tokio::test(start_paused = true)]
 async fn panic_reaches_only_its_caller_and_joiners_retry() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
-    let (panicking, held) = (cache.clone(), gate.clone());
+    let (panicking, release) = (cache.clone(), gate.clone());
     let make = move || async move {
-        held.notified().await;
+        release.notified().await;
         panic!("on purpose")
     };
     let maker = tokio::spawn(async move { panicking.fetch(&"key", make).await });
@@ -177,7 +177,7 @@ async fn panic_reaches_only_its_caller_and_joiners_retry() {
         tokio::task::yield_now().await;
     }
     let joining = cache.clone();
-    let joiner = tokio::spawn(async move { ask(&joining, fresh(5, 1)).await });
+    let joiner = tokio::spawn(async move { fetch_key(&joining, fresh(5, 1)).await });
     while cache.counts().joined == 0 {
         tokio::task::yield_now().await;
     }
@@ -190,35 +190,35 @@ async fn panic_reaches_only_its_caller_and_joiners_retry() {
 #[tokio::test(start_paused = true)]
 async fn refresh_replaces_a_valid_value_without_blocking_readers() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
-    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
-    let held = gate.clone();
+    assert_eq!(fetch_key(&cache, fresh(1, 10)).await, Ok(1));
+    let release = gate.clone();
     let make = move || async move {
-        held.notified().await;
+        release.notified().await;
         fresh(2, 10)
     };
     let mut refresh = cache.refresh(&"key", make).boxed();
     assert!(refresh.as_mut().now_or_never().is_none());
-    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(1), "nobody waits for it");
+    assert_eq!(fetch_key(&cache, fresh(9, 9)).await, Ok(1), "nobody waits for it");
     assert_eq!(cache.refresh(&"key", || async { fresh(3, 9) }).await, None, "one is under way");
     gate.notify_one();
     assert_eq!(refresh.await, Some(Ok(2)));
-    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(2));
+    assert_eq!(fetch_key(&cache, fresh(9, 9)).await, Ok(2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_refresh_keeps_the_valid_value() {
     let cache = cache();
-    assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(1, 10)).await, Ok(1));
     assert_eq!(cache.refresh(&"key", || async { failed("down", 9) }).await, Some(Err("down")));
-    assert_eq!(ask(&cache, fresh(9, 9)).await, Ok(1));
+    assert_eq!(fetch_key(&cache, fresh(9, 9)).await, Ok(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalidated_run_is_not_cached() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
-    let held = gate.clone();
+    let release = gate.clone();
     let make = move || async move {
-        held.notified().await;
+        release.notified().await;
         fresh(1, 10)
     };
     let mut old = cache.fetch(&"key", make).boxed();
@@ -226,7 +226,7 @@ async fn invalidated_run_is_not_cached() {
     cache.invalidate(&"key");
     gate.notify_one();
     assert_eq!(old.await, Ok(1), "those who waited have it");
-    assert_eq!(ask(&cache, fresh(2, 10)).await, Ok(2));
+    assert_eq!(fetch_key(&cache, fresh(2, 10)).await, Ok(2));
     cache.invalidate(&"key");
     assert!(cache.get_stale(&"key").is_none());
 }

@@ -28,22 +28,22 @@ const HOST_CHARS_MAX: usize = 300;
 /// Counter of the bytes of one direction. Captures the first bytes if requested.
 #[derive(Debug, Default)]
 pub struct Tee {
-    octets: AtomicU64,
+    bytes: AtomicU64,
     text: Mutex<Vec<u8>>,
     /// Maximum bytes to capture.
     most: AtomicU64,
 }
 
 impl Count for Arc<Tee> {
-    fn count(&self, octets: usize) {
-        Tee::count(self, octets);
+    fn count(&self, bytes: usize) {
+        Tee::count(self, bytes);
     }
 }
 
 impl Tee {
-    /// Adds `octets` to the count.
-    pub fn count(&self, octets: usize) {
-        self.octets.fetch_add(octets as u64, Relaxed);
+    /// Adds `bytes` to the count.
+    pub fn count(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Counts `data`, and captures it up to the limit.
@@ -66,7 +66,7 @@ impl Tee {
     }
 
     fn take(&self) -> CapturedBody {
-        CapturedBody { octets: self.octets.load(Relaxed), text: std::mem::take(&mut *self.text.lock()) }
+        CapturedBody { bytes: self.bytes.load(Relaxed), text: std::mem::take(&mut *self.text.lock()) }
     }
 }
 
@@ -74,7 +74,7 @@ impl Tee {
 #[derive(Debug, Default)]
 pub struct CapturedBody {
     /// Length of the whole body in bytes.
-    pub octets: u64,
+    pub bytes: u64,
     /// The first bytes of the body.
     pub text: Vec<u8>,
 }
@@ -83,7 +83,7 @@ pub struct CapturedBody {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ConnectionReuse {
     /// A connection from the pool.
-    Kept,
+    Pooled,
     /// A new connection, opened for the request.
     New,
 }
@@ -333,7 +333,7 @@ impl Entry {
     /// Sets whether the request was sent on a pooled or a new connection.
     pub fn upstream(&mut self, connection: ConnectionReuse) {
         self.line.upstream = Some(match connection {
-            ConnectionReuse::Kept => "kept",
+            ConnectionReuse::Pooled => "kept",
             ConnectionReuse::New => "new",
         });
     }
@@ -390,8 +390,8 @@ impl Drop for Entry {
         let ms = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1_000.0;
         let now = Instant::now();
         self.line.duration_ms = (ms(self.began, now) * 1_000.0).round() / 1_000.0;
-        self.line.octets_up = self.up.octets.load(Relaxed);
-        self.line.octets_down = self.down.octets.load(Relaxed);
+        self.line.octets_up = self.up.bytes.load(Relaxed);
+        self.line.octets_down = self.down.bytes.load(Relaxed);
         if !self.on_end.is_empty() {
             let Line { status, octets_up, octets_down, duration_ms, reason, .. } = self.line;
             let Self { is_complete, server_key, removed, .. } = *self;
@@ -437,8 +437,8 @@ mod tests {
         assert_eq!(tee.text.lock().as_slice(), b"12345");
         tee.forget();
         tee.pass(b"67890");
-        let kept = tee.take();
-        assert_eq!((kept.octets, kept.text.as_slice()), (10, &b""[..]));
-        assert_eq!(kept.text.capacity(), 0, "nor is its room");
+        let captured = tee.take();
+        assert_eq!((captured.bytes, captured.text.as_slice()), (10, &b""[..]));
+        assert_eq!(captured.text.capacity(), 0, "nor is its room");
     }
 }

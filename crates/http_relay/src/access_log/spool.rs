@@ -34,11 +34,11 @@ impl<T: Send + 'static> Spool<T> {
     /// Creates the queue and the future of its writer. The future completes when the queue is dropped and all items are written.
     pub fn new<S: Sink<Item = T>>(
         sink: S,
-        places: usize,
+        capacity: usize,
         dropped: Counter,
         reopen: Arc<Notify>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (queue, items) = mpsc::channel(places);
+        let (queue, items) = mpsc::channel(capacity);
         let work = keep(sink, items, dropped.clone(), reopen);
         (Self { queue, dropped }, work)
     }

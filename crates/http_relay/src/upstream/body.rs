@@ -76,7 +76,7 @@ pub trait BodyFilter: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::pull`].
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>>;
+    fn poll_held_back(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>>;
 
     /// Returns whether all of an ended body has been pulled.
     fn is_over(&self) -> bool;
@@ -198,10 +198,10 @@ impl UpstreamResponseBody {
 
     /// Reads the whole body now through `filter`, to forward it later, if it has at most `most` bytes.
     pub async fn buffer(&mut self, filter: Option<Box<dyn BodyFilter>>, most: usize) -> Buffered {
-        if let Source::Kept(kept) = &self.body
+        if let Source::InMemory(buffered) = &self.body
             && filter.is_none()
         {
-            let bytes = kept.data.as_ref().map_or(0, Bytes::len);
+            let bytes = buffered.data.as_ref().map_or(0, Bytes::len);
             return if bytes <= most { Buffered::Whole { removed: 0 } } else { Buffered::TooLarge };
         }
         self.filter = filter;
@@ -212,22 +212,22 @@ impl UpstreamResponseBody {
         let (mut data, mut trailers) = (BytesMut::new(), None);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
             match frame.map(Frame::into_data) {
-                Ok(Ok(piece)) if data.len() + piece.len() <= most => data.extend_from_slice(&piece),
+                Ok(Ok(chunk)) if data.len() + chunk.len() <= most => data.extend_from_slice(&chunk),
                 Ok(Ok(_)) => return Buffered::TooLarge,
                 Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
                 Err(error) => return Buffered::Broken(error),
             }
         }
         let data = Some(data.freeze()).filter(|data| !data.is_empty());
-        self.body = Source::Kept(Box::new(BufferedBody { data, trailers }));
+        self.body = Source::InMemory(Box::new(BufferedBody { data, trailers }));
         (self.filter, self.trailers, self.is_read) = (None, None, false);
         Buffered::Whole { removed: self.removed }
     }
 
     /// Returns the body if it was read into memory; `None` for an empty body.
-    pub fn kept(&self) -> Option<&Bytes> {
+    pub fn buffered(&self) -> Option<&Bytes> {
         match &self.body {
-            Source::Kept(kept) => kept.data.as_ref(),
+            Source::InMemory(buffered) => buffered.data.as_ref(),
             Source::Incoming(_) => None,
         }
     }
@@ -235,13 +235,13 @@ impl UpstreamResponseBody {
     /// Replaces the body. Trailers of a kept body stay. The connection of a body that was not read is closed.
     pub fn replace(&mut self, data: Bytes) {
         let trailers = match &mut self.body {
-            Source::Kept(kept) => kept.trailers.take(),
+            Source::InMemory(buffered) => buffered.trailers.take(),
             Source::Incoming(_) => None,
         };
         (self.back, self.returning, self.stream, self.answering, self.held) = (None, None, None, None, None);
         (self.filter, self.trailers, self.is_read) = (None, None, false);
         let data = Some(data).filter(|data| !data.is_empty());
-        self.body = Source::Kept(Box::new(BufferedBody { data, trailers }));
+        self.body = Source::InMemory(Box::new(BufferedBody { data, trailers }));
     }
 
     fn complete(&mut self) {
@@ -281,9 +281,9 @@ impl UpstreamResponseBody {
     }
 
     /// Returns the bytes that the filter held back, after a pause of the upstream.
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Frame<Bytes>>> {
+    fn poll_held_back(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Frame<Bytes>>> {
         let Some(filter) = &mut self.filter else { return Poll::Pending };
-        let held = ready!(filter.poll_held(cx));
+        let held = ready!(filter.poll_held_back(cx));
         self.record_removed();
         Poll::Ready(match held {
             Ok(data) => {
@@ -343,7 +343,7 @@ impl UpstreamResponseBody {
 /// Source of a body's frames: the upstream connection, or a body that was already read.
 enum Source {
     Incoming(Incoming),
-    Kept(Box<BufferedBody>),
+    InMemory(Box<BufferedBody>),
 }
 
 /// A body that was read before it is forwarded.
@@ -362,9 +362,9 @@ impl Body for Source {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut *self {
             Self::Incoming(body) => Pin::new(body).poll_frame(cx),
-            Self::Kept(kept) => {
-                let data = kept.data.take().map(Frame::data);
-                Poll::Ready(data.or_else(|| kept.trailers.take().map(Frame::trailers)).map(Ok))
+            Self::InMemory(buffered) => {
+                let data = buffered.data.take().map(Frame::data);
+                Poll::Ready(data.or_else(|| buffered.trailers.take().map(Frame::trailers)).map(Ok))
             }
         }
     }
@@ -372,14 +372,16 @@ impl Body for Source {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Incoming(body) => body.is_end_stream(),
-            Self::Kept(kept) => kept.data.is_none() && kept.trailers.is_none(),
+            Self::InMemory(buffered) => buffered.data.is_none() && buffered.trailers.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Incoming(body) => body.size_hint(),
-            Self::Kept(kept) => SizeHint::with_exact(kept.data.as_ref().map_or(0, Bytes::len) as u64),
+            Self::InMemory(buffered) => {
+                SizeHint::with_exact(buffered.data.as_ref().map_or(0, Bytes::len) as u64)
+            }
         }
     }
 }
@@ -403,7 +405,7 @@ impl Body for UpstreamResponseBody {
                 return Poll::Ready(None);
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-                if let Poll::Ready(held) = self.poll_held(cx) {
+                if let Poll::Ready(held) = self.poll_held_back(cx) {
                     return Poll::Ready(Some(held));
                 }
                 ready!(self.stall.poll(cx));

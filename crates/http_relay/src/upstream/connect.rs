@@ -258,13 +258,13 @@ impl Dialler {
         let mut pause = LIMIT_POLL_FIRST;
         loop {
             let connection = connection.upgrade().ok_or(UpstreamConnectError::ClosedAtOnce)?;
-            let said = {
+            let supports_websockets = {
                 let connection = connection.lock();
                 let is_limit_known = connection.current_max_send_streams() != LIMIT_UNKNOWN;
                 is_limit_known.then(|| connection.is_extended_connect_protocol_enabled())
             };
             drop(connection);
-            match said {
+            match supports_websockets {
                 Some(true) => return Ok(sender),
                 Some(false) => return Err(UpstreamConnectError::NoWebsockets),
                 None if deadline.remaining().is_zero() => return Err(UpstreamConnectError::Late),
@@ -280,7 +280,7 @@ impl Dialler {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let connection = Arc::new(Mutex::new(connection));
-        let asked = Arc::downgrade(&connection);
+        let established = Arc::downgrade(&connection);
         self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
             let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
@@ -288,7 +288,7 @@ impl Dialler {
                 tracing::debug!(%error, "a connection to an upstream failed");
             }
         });
-        asked
+        established
     }
 
     fn http2_builder(&self, slot: Slot) -> http2::Builder<SlotExecutor> {
@@ -324,9 +324,9 @@ impl Dialler {
         };
         self.check_before_parent(target, may_be_local)?;
         let link = self.connect_to_parent(parent, &mut slot, deadline).await?;
-        let asked =
+        let established =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.tasks)).await;
-        let link = asked
+        let link = established
             .unwrap_or(Err(ParentProxyError::Late))
             .map_err(|why| UpstreamConnectError::by(parent, why))?;
         Ok((link, slot))
@@ -468,8 +468,10 @@ impl Dialler {
     {
         let made = self.http2_builder(slot).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = made.map_err(UpstreamConnectError::Http)?;
-        let asked = self.spawn_driver(connection);
-        let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
+        let established = self.spawn_driver(connection);
+        let allowed = move || {
+            established.upgrade().map_or(0, |established| established.lock().current_max_send_streams())
+        };
         Ok(Sender::Http2(Http2::new(sender, server_key, allowed)))
     }
 }

@@ -38,7 +38,7 @@ impl Pool {
             let (sender, stream) = self.idle.lock().take(origin)?;
             match &sender {
                 Sender::Http1(one) if !one.sender.is_ready() => {}
-                _ => return Some(Ready { sender, stream, kept: true }),
+                _ => return Some(Ready { sender, stream, pooled: true }),
             }
         }
     }
@@ -103,11 +103,11 @@ impl Idle {
             of_origin.retain(|one| !matches!(&one.sender, Sender::Http2(shared) if shared.is_closed()));
             self.count -= before - of_origin.len();
         }
-        let place = |(at, one): (usize, &Waiting)| match &one.sender {
+        let free_slot = |(at, one): (usize, &Waiting)| match &one.sender {
             Sender::Http1(_) => Some((at, None)),
             Sender::Http2(shared) => shared.claim().map(|stream| (at, Some(stream))),
         };
-        let found = of_origin.iter().enumerate().rev().find_map(place);
+        let found = of_origin.iter().enumerate().rev().find_map(free_slot);
         let taken = found.map(|(at, stream)| (of_origin.remove(at).sender, stream));
         if of_origin.is_empty() {
             self.waiting.remove(origin);

@@ -63,8 +63,8 @@ impl Upstreams {
             return Ok(Box::pin(self.send_by_extended_connect(origin, request, prepare)).await?);
         }
         for tries in 0.. {
-            let kept = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
-            let ready = match kept {
+            let pooled = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
+            let ready = match pooled {
                 Some(ready) => ready,
                 // Boxed to keep the future of the usual case, a pooled connection, small.
                 None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
@@ -80,7 +80,7 @@ impl Upstreams {
                     Ok(made) => made,
                 },
             };
-            let reused = ready.kept;
+            let reused = ready.pooled;
             self.0.reuse.request(reused);
             prepare(&mut request, ready.sender.version());
             let parent = self.0.dialler.parent_for_requests(origin);
@@ -162,7 +162,7 @@ mod tests {
         Arc::new(Origin { target, server: None, tls: None, http2, absolute_form: false, may_be_local: true })
     }
 
-    async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
+    async fn exchange(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
         let (upload, _) = UploadTimer::within(LONG);
         let body = RequestBody::new(ClientBody::empty(), None, upload, clean_trailers);
         let path = format!("/{}", "long".repeat(64));
@@ -170,9 +170,9 @@ mod tests {
         let host = HeaderValue::from_static("a.example");
         let prepare = |request: &mut Request<RequestBody>, version| address(request, origin, &host, version);
         let response = pool.send(origin, request, prepare).await?;
-        let kept = response.extensions().get::<ConnectionReuse>() == Some(&ConnectionReuse::Kept);
+        let pooled = response.extensions().get::<ConnectionReuse>() == Some(&ConnectionReuse::Pooled);
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
+        Ok((pooled, String::from_utf8(body.to_vec()).unwrap()))
     }
 
     /// Puts a connection into the pool and returns its far end.
@@ -203,10 +203,10 @@ mod tests {
         let far = keep_one(&pool, &origin).await;
         // The connection's task has not run yet, so the pool has not detected the close.
         drop(far);
-        let (kept, said) = asked(&pool, &origin).await.unwrap();
-        assert_eq!((kept, said.as_str()), (false, "ok"));
+        let (pooled, reply) = exchange(&pool, &origin).await.unwrap();
+        assert_eq!((pooled, reply.as_str()), (false, "ok"));
         assert_eq!(
-            (reuse.kept.get(), reuse.made.get()),
+            (reuse.pooled.get(), reuse.made.get()),
             (1, 1),
             "it had been tried on the one that was kept"
         );
@@ -257,8 +257,8 @@ mod tests {
                 }
                 std::future::pending::<()>().await;
             });
-            asked(&pool, &origin).await.unwrap();
-            asked(&pool, &origin).await.unwrap();
+            exchange(&pool, &origin).await.unwrap();
+            exchange(&pool, &origin).await.unwrap();
             assert_eq!(reuse.made.get(), connections);
         }
     }
@@ -270,9 +270,9 @@ mod tests {
         answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let mut far = keep_one(&pool, &origin).await;
         tokio::spawn(async move { far.read_u8().await.unwrap() });
-        let error = asked(&pool, &origin).await.unwrap_err();
+        let error = exchange(&pool, &origin).await.unwrap_err();
         assert!(matches!(error, NoAnswer::Broken(_)), "{error}");
-        assert_eq!((reuse.kept.get(), reuse.made.get()), (1, 0));
+        assert_eq!((reuse.pooled.get(), reuse.made.get()), (1, 0));
         assert_eq!(reason_of(&error), (StatusCode::BAD_GATEWAY, "http_response_incomplete"));
     }
 
@@ -288,7 +288,7 @@ mod tests {
             let (pool, origin) = (pool(&Reuse::default()), origin(&listener, http2));
             // The server reads 200 bytes only after the request's header has begun: fewer bytes precede it, also with HTTP/2.
             answers(listener, 200, answer);
-            let error = asked(&pool, &origin).await.unwrap_err();
+            let error = exchange(&pool, &origin).await.unwrap_err();
             let wanted = (StatusCode::BAD_GATEWAY, "http_protocol_error");
             assert_eq!(reason_of(&error), wanted, "{http2}: {error:?}");
         }

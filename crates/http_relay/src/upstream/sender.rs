@@ -35,5 +35,5 @@ pub(super) struct Ready {
     /// Slot on a shared connection (HTTP/2).
     pub(super) stream: Option<StreamSlot>,
     /// Whether the connection existed already or was opened for another request.
-    pub(super) kept: bool,
+    pub(super) pooled: bool,
 }

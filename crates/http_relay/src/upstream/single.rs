@@ -37,7 +37,7 @@ impl Upstreams {
                 return self.connect(origin).await.map_err(Arc::new);
             };
             if let Some(stream) = shared.claim() {
-                return Ok(Ready { sender: Sender::Http2(shared), stream: Some(stream), kept: true });
+                return Ok(Ready { sender: Sender::Http2(shared), stream: Some(stream), pooled: true });
             }
             if let Some(ready) = self.0.pool.take(origin) {
                 return Ok(ready);

@@ -71,7 +71,7 @@ pub struct PoolOptions {
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     /// Requests over a pooled connection.
-    pub kept: Counter,
+    pub pooled: Counter,
     /// Requests over a new connection.
     pub made: Counter,
 }
@@ -79,7 +79,7 @@ pub struct Reuse {
 impl Reuse {
     pub(super) fn request(&self, reused: bool) {
         if reused {
-            self.kept.inc()
+            self.pooled.inc()
         } else {
             self.made.inc()
         };
@@ -258,7 +258,7 @@ impl Upstreams {
             stream = Some(shared.claim_first());
             self.0.pool.keep(origin, Sender::Http2(shared.clone()));
         }
-        Ok(Ready { sender, stream, kept: false })
+        Ok(Ready { sender, stream, pooled: false })
     }
 
     pub(super) async fn send_on(
@@ -289,8 +289,9 @@ impl Upstreams {
         match sent? {
             Ok(mut response) => {
                 response.extensions_mut().extend(with_key(server_key));
-                let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
-                let back = back.filter(|_| !is_of_one && !asked_for);
+                let demands_authentication =
+                    authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
+                let back = back.filter(|_| !is_of_one && !demands_authentication);
                 Ok(Ok(response.map(|body| UpstreamResponseBody::new(body, back, stream, self.0.idle_body))))
             }
             Err(error) => match copy {
@@ -327,7 +328,7 @@ pub(super) fn marked(
     mut response: Response<UpstreamResponseBody>,
     reused: bool,
 ) -> Response<UpstreamResponseBody> {
-    let connection = if reused { ConnectionReuse::Kept } else { ConnectionReuse::New };
+    let connection = if reused { ConnectionReuse::Pooled } else { ConnectionReuse::New };
     response.extensions_mut().insert(connection);
     response
 }

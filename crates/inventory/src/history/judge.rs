@@ -444,8 +444,8 @@ mod tests {
                 870.0,
             ),
         ];
-        for told in too_little {
-            let past = told.past();
+        for measurements in too_little {
+            let past = measurements.past();
             for reported in [OpenDriftAlert::Nothing, OpenDriftAlert::Drift] {
                 assert_eq!(judge(scans(), &past, reported, NOW).verdict, Verdict::Learning, "{past:?}");
             }
@@ -494,8 +494,8 @@ mod tests {
             let week =
                 Measurements::nothing().of_node(1, [WEEK_US, DAY_US], HOUR_US, &[(0.0, 950), (1.0, 50)]);
             let day = [DAY_US, 0];
-            let told = week.of_node(1, day, HOUR_US, &[(0.0, 1_000 - today), (1.0, today)]);
-            told.verdict(Series::ProviderErrors(CallTarget::Endpoints), reported)
+            let measurements = week.of_node(1, day, HOUR_US, &[(0.0, 1_000 - today), (1.0, today)]);
+            measurements.verdict(Series::ProviderErrors(CallTarget::Endpoints), reported)
         };
         assert_eq!(of(50, OpenDriftAlert::Nothing), Verdict::Steady);
         assert_eq!(of(59, OpenDriftAlert::Nothing), Verdict::Steady);
@@ -537,8 +537,8 @@ mod tests {
 
     #[test]
     fn series_without_a_rule_is_only_shown() {
-        let told = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
-        let judgement = judge(Series::WriterBatch, &told.past(), OpenDriftAlert::Nothing, NOW);
+        let measurements = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
+        let judgement = judge(Series::WriterBatch, &measurements.past(), OpenDriftAlert::Nothing, NOW);
         assert_eq!(judgement.verdict, Verdict::Shown);
         assert!(judgement.ratio().is_some_and(|ratio| (ratio - 1.0).abs() < 0.01), "{judgement:?}");
     }

@@ -327,8 +327,8 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
     };
     rows.iter().for_each(&mut add);
     let limit = usize::try_from(RETENTION_US / HOUR_US).unwrap_or(PAGE) * Series::all().count() * 2;
-    let there = folded_history(tx, first_us, last_us + HOUR_US, limit).await?;
-    there.iter().for_each(&mut add);
+    let existing = folded_history(tx, first_us, last_us + HOUR_US, limit).await?;
+    existing.iter().for_each(&mut add);
     let keys: Vec<HistoryKey> = rows.iter().map(|row| row.key.clone()).collect();
     delete_history(tx, &keys).await?;
     let folded: Vec<HistoryRow> = hours

@@ -92,44 +92,44 @@ impl RuleConditions {
         })
     }
 
-    /// Returns the first condition that is not met. `place` must be in lower case.
-    pub(super) fn unmet(&self, place: &Candidate) -> Option<UnmetCondition> {
+    /// Returns the first condition that is not met. `candidate` must be in lower case.
+    pub(super) fn unmet(&self, candidate: &Candidate) -> Option<UnmetCondition> {
         let like = |glob: &Option<Glob>, texts: [&str; 2]| {
             let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
             glob.as_ref().is_none_or(one)
         };
-        if !like(&self.host, [&place.host, &place.server_name]) {
+        if !like(&self.host, [&candidate.host, &candidate.server_name]) {
             return Some(UnmetCondition::Host);
         }
-        let named = |glob: &Glob| place.names.iter().any(|name| glob.matches_lower(name));
+        let named = |glob: &Glob| candidate.names.iter().any(|name| glob.matches_lower(name));
         if !self.name.as_ref().is_none_or(named) {
             return Some(UnmetCondition::Name);
         }
-        let within = |network: &IpNet| place.address.is_some_and(|address| network.contains(&address));
+        let within = |network: &IpNet| candidate.address.is_some_and(|address| network.contains(&address));
         if !self.network.as_ref().is_none_or(within) {
             return Some(UnmetCondition::Network);
         }
-        if !like(&self.source, [&place.protocol, &place.group]) {
+        if !like(&self.source, [&candidate.protocol, &candidate.group]) {
             return Some(UnmetCondition::Source);
         }
-        let issued = |part: &String| place.issuer.contains(part.as_str());
+        let issued = |part: &String| candidate.issuer.contains(part.as_str());
         if !self.issuer.as_ref().is_none_or(issued) {
             return Some(UnmetCondition::Issuer);
         }
-        let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
+        let tagged = |wanted: &Tagged| candidate.tags.iter().any(|tag| wanted.matches_lower(tag));
         (!self.tag.as_ref().is_none_or(tagged)).then_some(UnmetCondition::Tag)
     }
 
     /// Explains for people why a condition is not met.
-    pub(super) fn why(&self, unmet: UnmetCondition, place: &Candidate) -> String {
+    pub(super) fn why(&self, unmet: UnmetCondition, candidate: &Candidate) -> String {
         let shown = |wanted: Option<String>| wanted.unwrap_or_default();
         match unmet {
             UnmetCondition::Host => {
-                let actual = listed(&[place.host.as_str(), place.server_name.as_str()]);
+                let actual = listed(&[candidate.host.as_str(), candidate.server_name.as_str()]);
                 format!("host {}: the host is {actual}", shown(self.host.as_ref().map(Glob::to_string)))
             }
             UnmetCondition::Name => {
-                let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
+                let names: Vec<&str> = candidate.names.iter().map(String::as_str).collect();
                 format!(
                     "name {}: the certificate has {}",
                     shown(self.name.as_ref().map(Glob::to_string)),
@@ -138,25 +138,29 @@ impl RuleConditions {
             }
             UnmetCondition::Network => {
                 let actual =
-                    place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
+                    candidate.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
                 format!("network {}: the address is {actual}", shown(self.network.map(|one| one.to_string())))
             }
             UnmetCondition::Source => {
-                let actual = listed(&[place.protocol.as_str(), place.group.as_str()]);
+                let actual = listed(&[candidate.protocol.as_str(), candidate.group.as_str()]);
                 format!("source {}: the source is {actual}", shown(self.source.as_ref().map(Glob::to_string)))
             }
             UnmetCondition::Issuer => {
                 format!(
                     "issuer {}: the issuer is {}",
                     shown(self.issuer.clone()),
-                    listed(&[place.issuer.as_str()])
+                    listed(&[candidate.issuer.as_str()])
                 )
             }
             UnmetCondition::Tag => {
-                format!("tag {}: the tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
+                format!(
+                    "tag {}: the tags are {}",
+                    shown(self.tag.clone().map(String::from)),
+                    tags_of(candidate)
+                )
             }
             UnmetCondition::Taken => {
-                format!("no tag to copy the value from: the tags are {}", tags_of(place))
+                format!("no tag to copy the value from: the tags are {}", tags_of(candidate))
             }
         }
     }
@@ -173,8 +177,8 @@ fn network(text: &str) -> Result<IpNet, BadRule> {
     network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
 }
 
-fn tags_of(place: &Candidate) -> String {
-    let tags: Vec<String> = place.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+fn tags_of(candidate: &Candidate) -> String {
+    let tags: Vec<String> = candidate.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
     listed(&tags)
 }

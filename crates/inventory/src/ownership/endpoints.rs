@@ -26,7 +26,7 @@ impl Rules {
             return Ok(vec![None; found.len()]);
         }
         let places = self.places(store, found).await?;
-        Ok(places.iter().map(|place| self.of(place)).collect())
+        Ok(places.iter().map(|candidate| self.of(candidate)).collect())
     }
 
     /// Converts endpoints to candidates, with the fields that the rules need.
@@ -49,17 +49,17 @@ impl Rules {
         let mut groups = tables::Ownership::of(store).groups(&endpoints).await?;
         let kept = |row: &InventoryRow| (row.endpoint.clone(), row.leaf.as_ref().map(|leaf| leaf.sha256));
         let mut tags = self.tags(store, found.iter().map(kept).collect()).await?;
-        let place = |(number, row): (usize, &InventoryRow)| {
-            let mut place = Candidate::of(&row.endpoint, row.last.as_ref().and_then(|last| last.address));
+        let candidate = |(number, row): (usize, &InventoryRow)| {
+            let mut candidate = Candidate::of(&row.endpoint, row.last.as_ref().and_then(|last| last.address));
             if let Some(leaf) = &row.leaf {
-                place.issuer.clone_from(&leaf.issuer);
-                place = place.named(names.get(&leaf.sha256).map_or(&[][..], Vec::as_slice));
+                candidate.issuer.clone_from(&leaf.issuer);
+                candidate = candidate.named(names.get(&leaf.sha256).map_or(&[][..], Vec::as_slice));
             }
-            place.group = groups.remove(&number).unwrap_or_default();
-            place.tags = std::mem::take(&mut tags[number]);
-            place
+            candidate.group = groups.remove(&number).unwrap_or_default();
+            candidate.tags = std::mem::take(&mut tags[number]);
+            candidate
         };
-        Ok(found.iter().enumerate().map(place).collect())
+        Ok(found.iter().enumerate().map(candidate).collect())
     }
 
     /// Returns the tags of each endpoint. A cloud resource has its own tags; any other endpoint has the tags of all resources that
@@ -87,10 +87,10 @@ impl Rules {
         }
         leaves.sort_unstable();
         leaves.dedup();
-        for (index, text) in tables::PlaceTags::of(store).of_places(&places).await? {
+        for (index, text) in tables::ResourceTags::of(store).of_resources(&places).await? {
             tags[numbers[index]] = read(&text);
         }
-        let of_leaves = tables::PlaceTags::of(store).tags_of_certificates(leaves).await?;
+        let of_leaves = tables::ResourceTags::of(store).tags_of_certificates(leaves).await?;
         for (number, (endpoint, leaf)) in found.iter().enumerate() {
             let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
             if let (None, Some(kept)) = (endpoint.protocol.parse::<CloudStore>().ok(), kept) {

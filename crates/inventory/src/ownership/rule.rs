@@ -35,9 +35,9 @@ impl Rule {
     }
 
     /// Returns the assignment of the rule for a candidate.
-    fn names(&self, place: &Candidate) -> Assignment {
+    fn names(&self, candidate: &Candidate) -> Assignment {
         let mut assign = self.assign.clone();
-        self.from_tags.fill(&place.tags, &mut assign);
+        self.from_tags.fill(&candidate.tags, &mut assign);
         assign
     }
 
@@ -113,29 +113,29 @@ impl Rules {
 
     /// Returns the assignment of the first matching rule.
     #[must_use]
-    pub fn of(&self, place: &Candidate) -> Option<Assignment> {
-        self.of_any(std::slice::from_ref(place))
+    pub fn of(&self, candidate: &Candidate) -> Option<Assignment> {
+        self.of_any(std::slice::from_ref(candidate))
     }
 
     /// Returns the assignment of the first rule that matches any of several candidates. The first candidate that this rule matches
     /// provides the values.
     #[must_use]
-    pub fn of_any(&self, places: &[Candidate]) -> Option<Assignment> {
-        let lower: Vec<Candidate> = places.iter().map(Candidate::lower).collect();
+    pub fn of_any(&self, candidates: &[Candidate]) -> Option<Assignment> {
+        let lower: Vec<Candidate> = candidates.iter().map(Candidate::lower).collect();
         self.0.iter().find_map(|rule| {
-            let matches = lower.iter().position(|place| rule.unmet(place).is_none())?;
-            Some(rule.names(&places[matches]))
+            let matches = lower.iter().position(|candidate| rule.unmet(candidate).is_none())?;
+            Some(rule.names(&candidates[matches]))
         })
     }
 
     /// Returns the rules up to the first match, each with the reason why it does not match. [`Rules::of`] returns the assignment
     /// of the matching rule.
     #[must_use]
-    pub fn explain(&self, place: &Candidate) -> Vec<Step<'_>> {
-        let lower = place.lower();
+    pub fn explain(&self, candidate: &Candidate) -> Vec<Step<'_>> {
+        let lower = candidate.lower();
         let mut steps = Vec::new();
         for rule in &self.0 {
-            let unmet = rule.unmet(&lower).map(|unmet| rule.when.why(unmet, place));
+            let unmet = rule.unmet(&lower).map(|unmet| rule.when.why(unmet, candidate));
             let matches = unmet.is_none();
             steps.push(Step { rule, unmet });
             if matches {
@@ -158,7 +158,7 @@ mod tests {
     use super::super::limits::{LABEL_BYTES_MAX, TAGS_MAX};
     use super::*;
 
-    fn place() -> Candidate {
+    fn candidate() -> Candidate {
         Candidate {
             host: "10.1.2.3".to_owned(),
             server_name: "shop.pay.example".to_owned(),
@@ -196,8 +196,8 @@ mod tests {
         }
     }
 
-    fn team_of(rules: &Rules, place: &Candidate) -> Option<String> {
-        rules.of(place).and_then(|assign| assign.team)
+    fn team_of(rules: &Rules, candidate: &Candidate) -> Option<String> {
+        rules.of(candidate).and_then(|assign| assign.team)
     }
 
     const CONDITIONS: &[(&[(&str, &str)], Option<&str>)] = &[
@@ -245,9 +245,9 @@ mod tests {
     fn rule_applies_only_if_all_its_conditions_hold() {
         for (of, why) in CONDITIONS {
             let rules = Rules::new(vec![rule("one", 1, of)]);
-            let steps = rules.explain(&place());
+            let steps = rules.explain(&candidate());
             assert_eq!(steps[0].unmet.as_deref(), *why, "{of:?}");
-            assert_eq!(rules.of(&place()).is_some(), why.is_none(), "{of:?}");
+            assert_eq!(rules.of(&candidate()).is_some(), why.is_none(), "{of:?}");
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
             let unmet = rules.explain(&Candidate::default())[0].unmet.clone().unwrap();
             assert!(unmet.contains("not known"), "{unmet}");
         }
-        let many = Candidate { names: (0..9).map(|n| format!("n{n}.example")).collect(), ..place() };
+        let many = Candidate { names: (0..9).map(|n| format!("n{n}.example")).collect(), ..candidate() };
         let unmet = Rules::new(vec![rule("one", 1, &[("name", "x")])]).explain(&many)[0].unmet.clone();
         assert!(unmet.unwrap().ends_with("n4.example and 4 more"));
     }
@@ -279,22 +279,22 @@ mod tests {
             rule("first", 1, &[("host", "*.bank.example")]),
         ];
         let rules = Rules::new(all);
-        let names: Vec<_> = rules.explain(&place()).iter().map(|step| step.rule.name.clone()).collect();
+        let names: Vec<_> = rules.explain(&candidate()).iter().map(|step| step.rule.name.clone()).collect();
         assert_eq!(
             names,
             ["first", "a"],
             "of equal positions the name decides; what is behind is not looked at"
         );
-        assert_eq!(team_of(&rules, &place()).as_deref(), Some("a"));
+        assert_eq!(team_of(&rules, &candidate()).as_deref(), Some("a"));
         assert_eq!(team_of(&rules, &Candidate::default()).as_deref(), Some("rest"));
         let bank = Candidate { host: "x.bank.example".to_owned(), ..Candidate::default() };
         assert_eq!(
-            rules.of_any(&[place(), bank]).unwrap().team.as_deref(),
+            rules.of_any(&[candidate(), bank]).unwrap().team.as_deref(),
             Some("first"),
             "the rules' order counts, not the places'"
         );
         assert_eq!(rules.of_any(&[]), None);
-        assert_eq!(Rules::default().explain(&place()), []);
+        assert_eq!(Rules::default().explain(&candidate()), []);
     }
 
     #[test]
@@ -329,12 +329,12 @@ mod tests {
             (TagKeys { team: key("empty"), ..TagKeys::default() }, "rest", None, None),
         ] {
             let rules = taking(from_tags.clone(), platform.clone());
-            let named = rules.of(&place()).unwrap();
-            let said = (named.team.as_deref(), named.owner.as_deref(), named.environment.as_deref());
-            assert_eq!(said, (Some(team), owner, environment), "{from_tags:?}");
+            let named = rules.of(&candidate()).unwrap();
+            let actual = (named.team.as_deref(), named.owner.as_deref(), named.environment.as_deref());
+            assert_eq!(actual, (Some(team), owner, environment), "{from_tags:?}");
         }
         let none = taking(TagKeys { team: key("none"), ..TagKeys::default() }, Assignment::default());
-        let why = none.explain(&place())[0].unmet.clone().unwrap();
+        let why = none.explain(&candidate())[0].unmet.clone().unwrap();
         assert_eq!(
             why,
             "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web"
@@ -344,7 +344,7 @@ mod tests {
         // With several candidates, the first one that the rule matches provides the values.
         let other = Candidate { tags: vec![("team".to_owned(), "web".to_owned())], ..Candidate::default() };
         let rules = taking(TagKeys { team: key("team"), ..TagKeys::default() }, Assignment::default());
-        let named = rules.of_any(&[Candidate::default(), other, place()]).unwrap();
+        let named = rules.of_any(&[Candidate::default(), other, candidate()]).unwrap();
         assert_eq!(named.team.as_deref(), Some("web"));
     }
 
@@ -413,10 +413,10 @@ mod tests {
                 .min_by_key(|one| (one.position, one.name.clone()))
                 .map(|one| one.name.clone());
             let rules = Rules::new(all.clone());
-            prop_assert_eq!(team_of(&rules, &place()), wanted.clone());
+            prop_assert_eq!(team_of(&rules, &candidate()), wanted.clone());
             let backwards = Rules::new(all.into_iter().rev().collect());
             prop_assert_eq!(&backwards, &rules);
-            let last = rules.explain(&place()).pop().filter(|step| step.unmet.is_none());
+            let last = rules.explain(&candidate()).pop().filter(|step| step.unmet.is_none());
             prop_assert_eq!(last.map(|step| step.rule.name.clone()), wanted, "the explanation agrees");
         }
 
@@ -428,8 +428,8 @@ mod tests {
                 ("host", host.as_str()), ("network", network.as_str()), ("issuer", issuer.as_str()), ("tag", tag.as_str()),
             ];
             let when = RuleConditions::parse(&conditions(&of)).unwrap();
-            let kept: RuleConditions = serde_json::from_value(json!(when)).unwrap();
-            prop_assert_eq!(kept, when);
+            let decoded: RuleConditions = serde_json::from_value(json!(when)).unwrap();
+            prop_assert_eq!(decoded, when);
         }
     }
 }

@@ -61,10 +61,10 @@ impl Observer {
         let known = self.known(&certificates).await?;
         let mut missing = Vec::new();
         let observations = certificates.into_iter().map(|certificate| {
-            let place = certificate.place.clone();
+            let resource = certificate.resource.clone();
             let observation = self.one(source, certificate, &known);
             if observation.outcome == ProbeOutcome::Unknown {
-                missing.push(place);
+                missing.push(resource);
             }
             observation
         });
@@ -74,9 +74,9 @@ impl Observer {
 
     /// Returns the observation of a resource that no longer exists.
     #[must_use]
-    pub fn removed(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
+    pub fn removed(&self, source: &Arc<str>, resource: &CloudResource) -> Observation {
         let detail = format!("{source} no longer lists the resource");
-        observation(source, place, ProbeOutcome::Gone, Some(detail))
+        observation(source, resource, ProbeOutcome::Gone, Some(detail))
     }
 
     /// Reads the unchanged certificates of a batch in one query.
@@ -104,12 +104,12 @@ impl Observer {
         certificate: CloudCertificate,
         known: &HashMap<[u8; 32], Arc<[u8]>>,
     ) -> Observation {
-        let CloudCertificate { place, chain, used_by, tags, .. } = certificate;
+        let CloudCertificate { resource, chain, used_by, tags, .. } = certificate;
         let tags = tags.unwrap_or_default();
         let unchanged = matches!(chain, Chain::Unchanged(_));
         let ders: Vec<Arc<[u8]>> = match chain {
             Chain::None(why) => {
-                let mut seen = observation(source, &place, ProbeOutcome::NotIssued, Some(why));
+                let mut seen = observation(source, &resource, ProbeOutcome::NotIssued, Some(why));
                 keep(&mut seen, used_by, tags, false);
                 return seen;
             }
@@ -121,12 +121,12 @@ impl Observer {
                     None => {
                         let why = "the source reports the certificate as unchanged, but the inventory does not have it; the next \
                              run reads it again";
-                        return observation(source, &place, ProbeOutcome::Unknown, Some(why.to_owned()));
+                        return observation(source, &resource, ProbeOutcome::Unknown, Some(why.to_owned()));
                     }
                 }
             }
         };
-        let mut seen = observation(source, &place, ProbeOutcome::Answered, None);
+        let mut seen = observation(source, &resource, ProbeOutcome::Answered, None);
         keep(&mut seen, used_by, tags, unchanged);
         for (index, der) in ders.iter().enumerate() {
             match self.judge.parse(der, ChainPosition::at(index)) {
@@ -138,7 +138,7 @@ impl Observer {
                 break;
             }
         }
-        if place.store.provides_chains() {
+        if resource.store.provides_chains() {
             self.judge.judge_file(&mut seen);
         } else {
             self.judge.judge_leaf(&mut seen);
@@ -217,19 +217,22 @@ async fn observe_all(
         let observations = match event {
             Event::Certificates { source, certificates } => {
                 let (observations, missing) = observer.observe(&source, certificates).await?;
-                forgotten.extend(missing.into_iter().map(|place| (source.clone(), place)));
+                forgotten.extend(missing.into_iter().map(|resource| (source.clone(), resource)));
                 observations
             }
             Event::Ended(mut listed) => {
-                forgotten.retain(|(source, place)| {
+                forgotten.retain(|(source, resource)| {
                     let other = *source != listed.source;
                     if !other {
-                        listed.state.forget(place);
+                        listed.state.forget(resource);
                     }
                     other
                 });
-                let removed =
-                    listed.removed.iter().map(|place| observer.removed(&listed.source, place)).collect();
+                let removed = listed
+                    .removed
+                    .iter()
+                    .map(|resource| observer.removed(&listed.source, resource))
+                    .collect();
                 ended.push(*listed);
                 removed
             }
@@ -246,11 +249,11 @@ async fn observe_all(
 
 fn observation(
     source: &Arc<str>,
-    place: &CloudResource,
+    resource: &CloudResource,
     outcome: ProbeOutcome,
     detail: Option<String>,
 ) -> Observation {
-    let target = Arc::new(Target::resource(place.store, place.name.clone()));
+    let target = Arc::new(Target::resource(resource.store, resource.name.clone()));
     let mut observation = Observation::ended(target, Clock::system().now_us(), outcome, detail);
     observation.kept = Some(Box::new(CloudEntry { source: source.clone(), ..CloudEntry::default() }));
     observation
@@ -272,12 +275,12 @@ mod tests {
     use crate::record::endpoint_key;
 
     fn certificate(chain: Chain) -> CloudCertificate {
-        let place = CloudResource {
+        let resource = CloudResource {
             store: CloudStore::GcpCompute,
             name: "projects/p/global/sslCertificates/c".into(),
         };
         CloudCertificate {
-            place,
+            resource,
             chain,
             not_after: None,
             used_by: Vec::new(),

@@ -9,7 +9,7 @@ use store::{Store, StoreError};
 
 use crate::ownership::Rules;
 use crate::tables;
-use crate::tables::kept_tags::{TagsRow, put_kept_tags};
+use crate::tables::kept_tags::{TagsRow, put_resource_tags};
 use crate::tables::ownership::note_ownership_changed;
 
 /// Maximum resources whose tags are written in one transaction.
@@ -56,21 +56,21 @@ pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), St
 
 async fn store_tags(store: &Store, listed: &Listed) -> Result<(), StoreError> {
     let tagged = listed.tagged.iter().map(|tagged| TagsRow {
-        protocol: tagged.place.store.name().to_owned(),
-        host: tagged.place.name.to_string(),
+        protocol: tagged.resource.store.name().to_owned(),
+        host: tagged.resource.name.to_string(),
         sha256: tagged.leaf.map(|leaf| *leaf.as_bytes()),
         tags: (!tagged.tags.is_empty()).then(|| serde_json::to_string(&tagged.tags).unwrap_or_default()),
     });
-    let removed = listed.removed.iter().map(|place| TagsRow {
-        protocol: place.store.name().to_owned(),
-        host: place.name.to_string(),
+    let removed = listed.removed.iter().map(|resource| TagsRow {
+        protocol: resource.store.name().to_owned(),
+        host: resource.name.to_string(),
         sha256: None,
         tags: None,
     });
     let all: Vec<TagsRow> = tagged.chain(removed).collect();
     for some in all.chunks(TAGGED_AT_ONCE) {
         let some = some.to_vec();
-        store.write("kept_tags", move |tx| put_kept_tags(tx, some).boxed()).await?;
+        store.write("kept_tags", move |tx| put_resource_tags(tx, some).boxed()).await?;
     }
     Ok(())
 }

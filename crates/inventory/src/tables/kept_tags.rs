@@ -9,12 +9,12 @@ use store::{EndpointKey, stored_key};
 
 store::handle! {
     /// Table of tags by resource.
-    PlaceTags
+    ResourceTags
 }
 
 /// Maximum resources of a certificate whose tags are read: the first ones by protocol and host. A certificate can be in a
 /// thousand namespaces of a cluster.
-pub const KEPT_PLACES_MAX: usize = 16;
+pub const RESOURCES_PER_CERTIFICATE_MAX: usize = 16;
 
 /// Tags of a resource to store.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -62,9 +62,9 @@ pub(crate) const BULKS: &[&BulkStatement] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTI
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreError> {
+pub async fn put_resource_tags(tx: &mut Tx, rows: Vec<TagsRow>) -> Result<(), StoreError> {
     let (mut put, mut deleted) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
-    for one in kept {
+    for one in rows {
         let (protocol, host) = stored(one.protocol, one.host);
         match one.tags {
             Some(tags) => {
@@ -93,22 +93,22 @@ fn stored(protocol: String, host: String) -> (String, String) {
     (protocol, host)
 }
 
-impl PlaceTags<'_> {
-    /// Returns the tags of resources as JSON, by index in `places`; resources without tags are missing. One statement.
+impl ResourceTags<'_> {
+    /// Returns the tags of resources as JSON, by index in `resources`; resources without tags are missing. One statement.
     ///
     /// # Errors
     /// Database errors.
-    pub async fn of_places(self, places: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
+    pub async fn of_resources(self, resources: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
         let (protocols, hosts): (Vec<_>, Vec<_>) =
-            places.iter().map(stored_key).map(|key| (key.protocol, key.host)).unzip();
-        let numbers = (0..places.len()).map(|number| number as i64).collect();
+            resources.iter().map(stored_key).map(|key| (key.protocol, key.host)).unzip();
+        let numbers = (0..resources.len()).map(|number| number as i64).collect();
         let columns = vec![Column::Int(numbers), Column::Text(protocols), Column::Text(hosts)];
         let rows =
             self.0.write("kept_tags_of_places", move |tx| tx.bulk(&OF_PLACES, columns).boxed()).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row.text()?))).collect()
     }
 
-    /// Returns the tags of certificates as JSON, from the first [`KEPT_PLACES_MAX`] resources that contain each. One statement.
+    /// Returns the tags of certificates as JSON, from the first [`RESOURCES_PER_CERTIFICATE_MAX`] resources that contain each. One statement.
     ///
     /// # Errors
     /// Database errors.
@@ -116,7 +116,7 @@ impl PlaceTags<'_> {
         self,
         leaves: Vec<[u8; 32]>,
     ) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {
-        let most = vec![KEPT_PLACES_MAX as i64; leaves.len()];
+        let most = vec![RESOURCES_PER_CERTIFICATE_MAX as i64; leaves.len()];
         let columns =
             vec![Column::Blob(leaves.into_iter().map(|leaf| leaf.to_vec()).collect()), Column::Int(most)];
         let read =

@@ -14,7 +14,7 @@ use db::ModuleStatements;
 
 pub use endpoint_notices::EndpointNotices;
 pub use history::History;
-pub use kept_tags::PlaceTags;
+pub use kept_tags::ResourceTags;
 pub use ownership::Ownership;
 pub use sources::Sources;
 pub use watch_parts::WatchParts;

@@ -43,7 +43,7 @@ pub struct RunProgress {
     /// Number of parts that have ended.
     pub parts_ended: u64,
     /// Number of parts that a node is scanning, with a valid lease.
-    pub parts_held: u64,
+    pub parts_leased: u64,
 }
 
 /// Inserts the parts of a scan, unless they exist: a run that another node continues has the same parts.
@@ -200,8 +200,8 @@ impl WatchParts<'_> {
         let progress = |mut row: Row| {
             let scan = row.uuid()?;
             let (observations, parts) = (row.number()?, row.number()?);
-            let (parts_ended, parts_held) = (row.number()?, row.number()?);
-            Ok((scan, RunProgress { observations, parts, parts_ended, parts_held }))
+            let (parts_ended, parts_leased) = (row.number()?, row.number()?);
+            Ok((scan, RunProgress { observations, parts, parts_ended, parts_leased }))
         };
         rows.into_iter().map(progress).collect()
     }

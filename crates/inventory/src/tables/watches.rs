@@ -214,8 +214,8 @@ pub async fn insert_watch(
     times: WatchTimes,
     at_us: i64,
 ) -> Result<WatchInsertion, StoreError> {
-    let there = tx.row(COUNT, Vec::new()).await?.map(|mut row| row.int()).transpose()?.unwrap_or(0);
-    if there >= WATCHES_MAX {
+    let count = tx.row(COUNT, Vec::new()).await?.map(|mut row| row.int()).transpose()?.unwrap_or(0);
+    if count >= WATCHES_MAX {
         return Ok(WatchInsertion::Full);
     }
     let inserted = tx.execute(INSERT, settings_of(id, settings, times, at_us)).await?;

@@ -53,9 +53,9 @@ impl LeasedParts {
 
     /// Cancels each part in `requested` that is not in `renewed`: another node has the part, or the part is no longer needed.
     pub(super) fn keep(&self, requested: &[PartRow], renewed: &[(Uuid, u64)]) {
-        let held = self.0.lock();
+        let leased = self.0.lock();
         for row in requested.iter().filter(|row| !renewed.contains(&(row.scan, row.part))) {
-            if let Some((now, stop)) = held.get(&(row.scan, row.part))
+            if let Some((now, stop)) = leased.get(&(row.scan, row.part))
                 && now.claims == row.claims
             {
                 stop.cancel();
@@ -66,10 +66,10 @@ impl LeasedParts {
 
 impl Drop for LeasedPart {
     fn drop(&mut self) {
-        let mut held = self.all.0.lock();
+        let mut leased = self.all.0.lock();
         let key = (self.row.scan, self.row.part);
-        if held.get(&key).is_some_and(|(row, _)| row.claims == self.row.claims) {
-            held.remove(&key);
+        if leased.get(&key).is_some_and(|(row, _)| row.claims == self.row.claims) {
+            leased.remove(&key);
         }
     }
 }
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn parts_whose_lease_was_not_renewed_are_cancelled() {
-        let (held, stop) = (LeasedParts::default(), CancellationToken::new());
-        let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
-        let requested = held.rows();
-        let late = held.hold(part(2, 3), &stop);
-        held.keep(&requested, &[(Uuid::nil(), 0)]);
+        let (leased, stop) = (LeasedParts::default(), CancellationToken::new());
+        let (one, two) = (leased.hold(part(0, 3), &stop), leased.hold(part(1, 3), &stop));
+        let requested = leased.rows();
+        let late = leased.hold(part(2, 3), &stop);
+        leased.keep(&requested, &[(Uuid::nil(), 0)]);
         let cancelled = [&one, &two, &late].map(|part| part.stop.is_cancelled());
         assert_eq!(cancelled, [false, true, false]);
         drop((one, two, late));
-        assert!(held.rows().is_empty());
+        assert!(leased.rows().is_empty());
     }
 }

@@ -151,7 +151,7 @@ pub trait ScanEnvironment: Send + Sync + 'static {
     }
 
     /// Returns the parameters of the scan as JSON, which the inventory stores with every scan.
-    fn asked(&self, spec: &WatchSpec) -> String;
+    fn scan_parameters(&self, spec: &WatchSpec) -> String;
 
     /// Returns the data of an observation that has no column in the inventory, as a JSON object.
     fn detail(&self, observation: &Observation) -> String;

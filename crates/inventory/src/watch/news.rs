@@ -194,12 +194,13 @@ impl News {
 /// Returns whether the ownership rules may have changed since the last complete run began. `changed_us` is the time of their last
 /// change; 0 if they never changed.
 pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
-    let told_us = watch
+    let last_run_us = watch
         .last
         .as_ref()
         .filter(|last| last.outcome == WatchOutcome::Finished)
         .map(|last| last.began_at_us);
-    changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
+    changed_us > 0
+        && last_run_us.is_none_or(|last_run_us| last_run_us < changed_us.saturating_add(CLOCKS_APART_US))
 }
 
 /// Returns the notices about one endpoint.
@@ -537,11 +538,11 @@ mod tests {
         let sent = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let ends = [("endpoint.trouble", Topic::Condition(Condition::ChainEnds))];
         // Today is day 10; the leaf expires on day 90. The days are expiry days of the issuer certificate.
-        for (day, is_told) in [(9, false), (11, true), (89, true), (90, false), (4_000, false)] {
+        for (day, is_reported) in [(9, false), (11, true), (89, true), (90, false), (4_000, false)] {
             let mut one = seen(Some(sent));
             one.leaf.above = above(day * DAY_US);
             let news = news(&one);
-            let expected = if is_told { &ends[..] } else { &[] };
+            let expected = if is_reported { &ends[..] } else { &[] };
             assert_eq!(topics(&news), expected, "{day}");
             let Event::CertificateFound(found) = &news.found.as_ref().unwrap().event else { panic!() };
             assert_eq!(found.not_after_us, day.min(90) * DAY_US);

@@ -101,8 +101,8 @@ impl Watches {
         node: &Node,
         stop: &CancellationToken,
     ) {
-        let held = node.parts.hold(part, stop);
-        let ended = match self.scan_part(&part, row, &held.stop).await {
+        let lease = node.parts.hold(part, stop);
+        let ended = match self.scan_part(&part, row, &lease.stop).await {
             Ok(findings) => PartResult { findings, error: None },
             Err(RunInterruption::Cancelled) => return,
             Err(RunInterruption::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },

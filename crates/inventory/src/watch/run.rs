@@ -40,7 +40,7 @@ impl Watches {
     /// Executes a claimed run. If its end cannot be stored, the lease expires and another node continues.
     pub(super) async fn run_claimed(
         &self,
-        held: RunClaim,
+        claim: RunClaim,
         row: WatchRow,
         node: Node,
         stop: CancellationToken,
@@ -49,19 +49,19 @@ impl Watches {
         let scan = row.run.as_ref().and_then(|run| run.scan);
         let scan_result = match scan {
             Some(scan) => Ok((scan, true)),
-            None => self.assign_scan(held).await.map(|scan| (scan, false)),
+            None => self.assign_scan(claim).await.map(|scan| (scan, false)),
         };
         let (scan, scan_result) = match scan_result {
-            Ok((scan, again)) => (Some(scan), self.scan_remaining(scan, again, &row, &node, &stop).await),
+            Ok((scan, resumed)) => (Some(scan), self.scan_remaining(scan, resumed, &row, &node, &stop).await),
             Err(find_unfinished_scan) => (None, Err(find_unfinished_scan)),
         };
         let ended = match scan_result {
-            Ok(counts) => self.end(held, scan, Ok(counts)).await,
-            Err(RunInterruption::Cancelled) => self.abandon_without_watch(held, scan).await,
+            Ok(counts) => self.end(claim, scan, Ok(counts)).await,
+            Err(RunInterruption::Cancelled) => self.abandon_without_watch(claim, scan).await,
             Err(RunInterruption::Failed(why)) => {
                 tracing::warn!(watch = name, error = why, "a watch run failed");
                 self.abandon(scan).await;
-                self.end(held, scan, Err(why)).await
+                self.end(claim, scan, Err(why)).await
             }
         };
         if let Err(error) = ended {
@@ -71,8 +71,8 @@ impl Watches {
 
     /// Marks the scan as incomplete if its watch no longer exists, because no node will continue it. Changes nothing if another
     /// node has claimed the run.
-    async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
-        if tables::Watches::of(&self.0.store).get(held.id).await?.is_none() {
+    async fn abandon_without_watch(&self, claim: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
+        if tables::Watches::of(&self.0.store).get(claim.id).await?.is_none() {
             self.abandon(scan).await;
         }
         Ok(())
@@ -90,9 +90,9 @@ impl Watches {
     }
 
     /// Assigns a new scan to the run; fails if another node has the run.
-    async fn assign_scan(&self, held: RunClaim) -> Result<Uuid, RunInterruption> {
+    async fn assign_scan(&self, claim: RunClaim) -> Result<Uuid, RunInterruption> {
         let scan = Uuid::now_v7();
-        let RunClaim { id, node, claims } = held;
+        let RunClaim { id, node, claims } = claim;
         let filled =
             self.0.store.write("watch_fill", move |tx| set_watch_scan(tx, id, node, claims, scan).boxed());
         if filled.await? { Ok(scan) } else { Err(RunInterruption::Cancelled) }
@@ -102,7 +102,7 @@ impl Watches {
     async fn scan_remaining(
         &self,
         scan: Uuid,
-        again: bool,
+        resumed: bool,
         row: &WatchRow,
         node: &Node,
         stop: &CancellationToken,
@@ -110,15 +110,17 @@ impl Watches {
         let (store, environment) = (&self.0.store, &self.0.environment);
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec)
             .map_err(|error| RunInterruption::Failed(chain(&error)))?;
-        store::Scans::of(store).begin(scan, self.0.clock.now_us(), &environment.asked(&spec)).await?;
-        if again {
+        store::Scans::of(store)
+            .begin(scan, self.0.clock.now_us(), &environment.scan_parameters(&spec))
+            .await?;
+        if resumed {
             store::Scans::of(store).resume(scan).await?;
         }
         let endpoints = environment.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
         let parts = parts_of(endpoints, self.0.options.part_endpoints);
         let scanning = async {
             match parts {
-                1 => self.scan_range(scan, &spec, None, again, stop).await,
+                1 => self.scan_range(scan, &spec, None, resumed, stop).await,
                 _ => self.scan_parts(scan, row, parts, node, stop).await,
             }
         };
@@ -128,8 +130,8 @@ impl Watches {
             tokio::try_join!(scanning, self.list_clouds(scan, &spec, stop))
         };
         let (seen, ()) = tokio::join!(seen, self.notify_during_run(scan, row, &mut budget, &ended));
-        let (mut findings, (kept, not_listed)) = seen?;
-        for (severity, count) in kept {
+        let (mut findings, (cloud_findings, not_listed)) = seen?;
+        for (severity, count) in cloud_findings {
             *findings.entry(severity).or_insert(0) += count;
         }
         let untold = self.put_notices(scan, row, not_listed.count == 0, budget, stop).await?;
@@ -155,7 +157,7 @@ impl Watches {
         let ended_at_us = self.0.clock.now_us();
         store::Scans::of(store).finish(scan, ended_at_us, ScanState::Finished, &summary).await?;
         // The duration is recorded only for runs that this node began: others include waiting times.
-        if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
+        if let (false, Some(samples), Some(run)) = (resumed, &self.0.options.samples, &row.run) {
             let took =
                 Duration::from_micros(ended_at_us.saturating_sub(run.began_at_us).max(0).unsigned_abs());
             if spec.sources.is_empty() {
@@ -167,18 +169,18 @@ impl Watches {
         Ok(counts)
     }
 
-    /// Scans all targets, or a range of targets, given by the number to skip and the number to scan. With `again`, skips targets
+    /// Scans all targets, or a range of targets, given by the number to skip and the number to scan. With `resumed`, skips targets
     /// that the scan has already covered.
     pub(super) async fn scan_range(
         &self,
         scan: Uuid,
         spec: &WatchSpec,
         range: Option<(usize, usize)>,
-        again: bool,
+        resumed: bool,
         stop: &CancellationToken,
     ) -> Result<Findings, RunInterruption> {
         let (environment, mut known) = (&self.0.environment, KnownEndpoints::default());
-        if again {
+        if resumed {
             known.observed = observed(&self.0.store, scan).await?;
         }
         let targets = environment.targets(spec).map_err(RunInterruption::Failed)?;
@@ -265,14 +267,14 @@ impl Watches {
     /// Ends the run, writes its event and plans the next run, in one transaction. Does nothing when another node has the run.
     async fn end(
         &self,
-        held: RunClaim,
+        claim: RunClaim,
         scan: Option<Uuid>,
         result: Result<WatchCounts, String>,
     ) -> Result<(), StoreError> {
         let ended_at_us = self.0.clock.now_us();
         let write = self.0.store.write("watch_end", move |tx| {
             async move {
-                let Some(row) = watch(tx, held.id).await? else { return Ok(None) };
+                let Some(row) = watch(tx, claim.id).await? else { return Ok(None) };
                 let (settings, planned) = (&row.settings, row.times.planned_at_us);
                 let (interval, jitter) = (settings.interval_us, settings.jitter_us);
                 let outcome = if result.is_ok() { WatchOutcome::Finished } else { WatchOutcome::Failed };
@@ -283,9 +285,9 @@ impl Watches {
                     error: result.as_ref().err().cloned(),
                     // Members in alphabetical order, as in the event.
                     counts: result.as_ref().ok().map(|counts| json!(counts).to_string()),
-                    times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
+                    times: schedule::next(claim.id, planned, interval, jitter, ended_at_us),
                 };
-                let is_end = end_watch(tx, held.id, held.node, held.claims, &end).await?;
+                let is_end = end_watch(tx, claim.id, claim.node, claim.claims, &end).await?;
                 if is_end {
                     emit(tx, vec![end_event(&row, &end, result.ok())]).await?;
                 }

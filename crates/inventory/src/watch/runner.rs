@@ -22,7 +22,7 @@ pub struct Runner {
     watches: Watches,
     node: Node,
     runs: JoinSet<()>,
-    held: HashMap<Id, (RunClaim, CancellationToken)>,
+    claimed: HashMap<Id, (RunClaim, CancellationToken)>,
     /// Token that cancels parts of other nodes' runs.
     stop: CancellationToken,
 }
@@ -57,7 +57,7 @@ impl Watches {
             watches: self.clone(),
             node,
             runs: JoinSet::new(),
-            held: HashMap::new(),
+            claimed: HashMap::new(),
             stop: CancellationToken::new(),
         }
     }
@@ -93,14 +93,14 @@ impl Runner {
         let due = tables::Watches::of(store).claim(self.node.id, now_us, until_us, room).await?;
         let began = due.len();
         for row in due {
-            let held = RunClaim { id: row.id, node: self.node.id, claims: row.claims };
+            let claimed = RunClaim { id: row.id, node: self.node.id, claims: row.claims };
             let (watches, node, stop) = (self.watches.clone(), self.node.clone(), CancellationToken::new());
             let until = stop.clone();
             let task = self.runs.spawn(async move {
                 let _live = telemetry::tasks::guard("watch-run");
-                watches.run_claimed(held, row, node, until).await;
+                watches.run_claimed(claimed, row, node, until).await;
             });
-            self.held.insert(task.id(), (held, stop));
+            self.claimed.insert(task.id(), (claimed, stop));
         }
         Ok(began)
     }
@@ -130,11 +130,11 @@ impl Runner {
     async fn keep(&self) -> Result<(), StoreError> {
         let store = &self.watches.0.store;
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
-        let runs: Vec<_> = self.held.values().map(|(held, _)| (held.id, held.claims)).collect();
+        let runs: Vec<_> = self.claimed.values().map(|(claimed, _)| (claimed.id, claimed.claims)).collect();
         if !runs.is_empty() {
             let renewed = tables::Watches::of(store).renew(self.node.id, &runs, until_us).await?;
-            for (held, stop) in self.held.values() {
-                if !renewed.contains(&held.id) {
+            for (claimed, stop) in self.claimed.values() {
+                if !renewed.contains(&claimed.id) {
                     stop.cancel();
                 }
             }
@@ -164,13 +164,13 @@ impl Runner {
                 error.id()
             }
         };
-        self.held.remove(&id);
+        self.claimed.remove(&id);
     }
 
     /// Cancels the runs in progress and releases them.
     #[crate::boxed]
     pub async fn stop(mut self) {
-        for (_, stop) in self.held.values() {
+        for (_, stop) in self.claimed.values() {
             stop.cancel();
         }
         self.stop.cancel();

@@ -169,12 +169,12 @@ impl Watches {
         }
         let names = tables::Ownership::of(&self.0.store).names(leaves.into_iter().collect()).await?;
         let sent: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.has_notices()).collect();
-        let kept = sent.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
-        let tags = rules.tags(&self.0.store, kept.collect()).await?;
+        let served = sent.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
+        let tags = rules.tags(&self.0.store, served.collect()).await?;
         for ((endpoint, news), tags) in sent.into_iter().zip(tags) {
             let names = names.get(&endpoint.leaf.sha256).map_or(&[][..], Vec::as_slice);
-            let place = Candidate { tags, ..place_of(endpoint, watch, names) };
-            let Some(assign) = rules.of(&place) else { continue };
+            let candidate = Candidate { tags, ..candidate_of(endpoint, watch, names) };
+            let Some(assign) = rules.of(&candidate) else { continue };
             for event in news.events.iter_mut().chain(&mut news.found) {
                 event.set_ownership(assign.clone().into());
             }
@@ -233,8 +233,8 @@ impl Watches {
     }
 }
 
-fn place_of(seen: &SeenEndpoint, watch: &WatchRow, names: &[String]) -> Candidate {
-    let place = Candidate::of(&seen.endpoint, seen.address);
+fn candidate_of(seen: &SeenEndpoint, watch: &WatchRow, names: &[String]) -> Candidate {
+    let candidate = Candidate::of(&seen.endpoint, seen.address);
     let (issuer, group) = (seen.leaf.issuer_name.clone(), watch.settings.group.clone());
-    Candidate { issuer, group, ..place }.named(names)
+    Candidate { issuer, group, ..candidate }.named(names)
 }

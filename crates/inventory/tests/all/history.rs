@@ -57,13 +57,13 @@ impl World {
 
     /// Asserts that the events so far are `wanted`. On PostgreSQL an event becomes visible once no older transaction is open in any
     /// database of the cluster. Other tests have open transactions.
-    async fn told(&self, wanted: &[&str]) {
+    async fn reported(&self, wanted: &[&str]) {
         loop {
             let all = self.store.outbox_after(OutboxPosition::default(), 1_000).await.unwrap();
-            let told: Vec<String> =
+            let reported: Vec<String> =
                 all.into_iter().map(|event| format!("{} {}", event.kind, event.subject)).collect();
-            if told.len() >= wanted.len() {
-                assert_eq!(told, wanted);
+            if reported.len() >= wanted.len() {
+                assert_eq!(reported, wanted);
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -96,11 +96,11 @@ async fn slow_scans_are_reported_once_until_they_recover(world: World) {
     assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Steady);
     world.hours(&node, 6, 1.24 * USUAL).await;
     assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Steady);
-    world.told(&[]).await;
+    world.reported(&[]).await;
 
     world.hours(&node, 6, 1.26 * USUAL).await;
     // The drift is reported once, however often it is judged.
-    world.told(&[SLOW]).await;
+    world.reported(&[SLOW]).await;
     let seen = of(&node, DURATION);
     assert!(seen.since_us.is_some_and(|since| since < world.clock.now_us()), "{seen:?}");
     let ratio = seen.judgement.ratio().unwrap();
@@ -113,13 +113,13 @@ async fn slow_scans_are_reported_once_until_they_recover(world: World) {
     let (a, b) = tokio::join!(other.send_drift_events(), third.send_drift_events());
     a.and(b).unwrap();
     assert_eq!(of(&other, DURATION), of(&node, DURATION));
-    world.told(&[SLOW]).await;
+    world.reported(&[SLOW]).await;
 
     // Between the thresholds for the start and the end of a drift nothing is reported.
     world.hours(&node, 6, 1.2 * USUAL).await;
-    world.told(&[SLOW]).await;
+    world.reported(&[SLOW]).await;
     world.hours(&node, 3, USUAL).await;
-    world.told(&[SLOW, SLOW_OVER]).await;
+    world.reported(&[SLOW, SLOW_OVER]).await;
     assert_eq!(of(&node, DURATION).since_us, None);
 }
 
@@ -143,12 +143,12 @@ async fn drift_detected_by_several_nodes_is_reported_once(world: World) {
         nodes[2].send_drift_events()
     );
     a.and(b).and(c).unwrap();
-    world.told(&[ERRORS]).await;
+    world.reported(&[ERRORS]).await;
     // No more calls are made. After a day there are no measurements to judge.
     world.clock.advance(25 * HOUR);
     nodes[1].judge_measurements().await.unwrap();
     nodes[1].send_drift_events().await.unwrap();
-    world.told(&[ERRORS, ERRORS_OVER]).await;
+    world.reported(&[ERRORS, ERRORS_OVER]).await;
 }
 
 async fn measurements_are_folded_into_hours_and_deleted_after_eight_days(world: World) {

@@ -34,9 +34,10 @@ impl CloudSource for Safe {
                     [] => Chain::None("being issued".to_owned()),
                     chain => Chain::Read(chain.to_vec()),
                 };
-                let place = CloudResource { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
+                let resource =
+                    CloudResource { store: CloudStore::AwsAcm, name: format!("arn:{number}").into() };
                 let certificate = CloudCertificate {
-                    place,
+                    resource,
                     chain,
                     not_after: None,
                     used_by: Vec::new(),
@@ -55,23 +56,23 @@ impl CloudSource for Safe {
 /// Certificates in cloud stores are checked for revocation like served certificates, if revocation checks are enabled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cloud_certificates_are_checked_for_revocation() {
-    let place = RevokingSite::new().await;
-    place.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
-    let above = place.issuer.der.to_vec();
-    let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
-    let alone = vec![place.leaf(&[3], "/a.crl").der.to_vec()];
+    let resource = RevokingSite::new().await;
+    resource.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
+    let above = resource.issuer.der.to_vec();
+    let chain_of = |serial: &[u8]| vec![resource.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
+    let alone = vec![resource.leaf(&[3], "/a.crl").der.to_vec()];
     let source: Arc<dyn CloudSource> =
-        Arc::new(Safe("aws/1".into(), vec![kept(SERIAL), kept(&[2]), alone, Vec::new()]));
+        Arc::new(Safe("aws/1".into(), vec![chain_of(SERIAL), chain_of(&[2]), alone, Vec::new()]));
     let trusted = || {
         let mut trusted = Trusted::trusting_none();
-        trusted.add_bytes(x509::pem::encode("CERTIFICATE", &place.issuer.der).as_bytes());
+        trusted.add_bytes(x509::pem::encode("CERTIFICATE", &resource.issuer.der).as_bytes());
         trusted
     };
-    let asked = || with_checker(&place.checker);
+    let with_revocation = || with_checker(&resource.checker);
     for (options, trusted, words) in [
         // Anyone who stored the certificates chose their URLs. Nothing is fetched for untrusted chains.
-        (asked(), Trusted::trusting_none(), ["unknown", "unknown", "unknown", ""]),
-        (asked(), trusted(), ["revoked", "good", "good", ""]),
+        (with_revocation(), Trusted::trusting_none(), ["unknown", "unknown", "unknown", ""]),
+        (with_revocation(), trusted(), ["revoked", "good", "good", ""]),
         (options(), trusted(), ["", "", "", ""]),
     ] {
         let observer = Observer::new(&options, trusted, None);
@@ -87,10 +88,10 @@ async fn cloud_certificates_are_checked_for_revocation() {
             let observation = &seen[&format!("arn:{number}")];
             let verdict = observation.revocation.first().map_or("", |(_, verdict)| verdict.code());
             assert_eq!(verdict, word, "{number}");
-            let told = observation.findings.iter().any(|finding| finding.rule.code == "endpoint.revoked");
-            assert_eq!(told, word == "revoked", "{number}");
+            let reported = observation.findings.iter().any(|finding| finding.rule.code == "endpoint.revoked");
+            assert_eq!(reported, word == "revoked", "{number}");
         }
     }
-    assert_eq!(place.server.counts().requests, 1, "one list for all");
-    place.server.stop().await;
+    assert_eq!(resource.server.counts().requests, 1, "one list for all");
+    resource.server.stop().await;
 }

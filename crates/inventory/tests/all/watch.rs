@@ -106,7 +106,7 @@ impl ScanEnvironment for FleetKit {
         .boxed()
     }
 
-    fn asked(&self, spec: &WatchSpec) -> String {
+    fn scan_parameters(&self, spec: &WatchSpec) -> String {
         serde_json::to_string(spec).unwrap()
     }
 
@@ -369,8 +369,8 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     let seen = store::Scans::of(&world.store).get(scan).await.unwrap().unwrap();
     assert_eq!((seen.observations, seen.answered), (30, 30));
     let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
-    let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
-    assert_eq!((observations, parts, parts_ended, parts_held, progress.expected), (30, 4, 3, 1, Some(40)));
+    let RunProgress { observations, parts, parts_ended, parts_leased } = progress.done;
+    assert_eq!((observations, parts, parts_ended, parts_leased, progress.expected), (30, 4, 3, 1, Some(40)));
     // The first node releases the run and its part. The second node completes both.
     first.stop().await;
     assert!(second.tick().await.unwrap() >= 1);
@@ -503,8 +503,8 @@ async fn run_that_fails_to_start_is_reported_and_rescheduled() {
     assert_eq!((last.outcome, row.times.next_run_at_us), (WatchOutcome::Failed, NOW + HOUR_US));
     assert!(last.error.as_deref().is_some_and(|error| error.contains("more than")), "{:?}", last.error);
     assert_eq!(world.scans().await[0].state, ScanState::Interrupted);
-    let told = world.store.outbox_after(store::OutboxPosition::default(), PAGE as i64).await.unwrap();
-    assert_eq!(told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["watch.failed"]);
+    let events = world.store.outbox_after(store::OutboxPosition::default(), PAGE as i64).await.unwrap();
+    assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["watch.failed"]);
     world.fleet.stop().await;
 }
 
@@ -536,8 +536,8 @@ async fn invalid_watches_are_rejected_with_a_reason() {
         (NewWatch { spec: of(&["10.0.0.0/16"; 17]), ..usual() }, "1048576 endpoints"),
     ];
     for (watch, wanted) in cases {
-        let said = node.create(&watch, "user:a").await.unwrap_err().to_string();
-        assert!(said.contains(wanted), "{:?}: {said}", watch.spec.targets.last());
+        let message = node.create(&watch, "user:a").await.unwrap_err().to_string();
+        assert!(message.contains(wanted), "{:?}: {message}", watch.spec.targets.last());
     }
     // A target that is also the name of a local file is a host here.
     let host = NewWatch { name: "host".into(), spec: of(&["Cargo.toml"]), ..usual() };

@@ -29,7 +29,7 @@ const WEST: &str = "west";
 pub(crate) struct Shelf {
     name: Arc<str>,
     /// Certificate chains, by part and resource name.
-    kept: Mutex<BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>>,
+    stored: Mutex<BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>>,
     /// Tags, by resource name.
     tags: Mutex<BTreeMap<&'static str, Tags>>,
     east_denied: AtomicBool,
@@ -40,7 +40,7 @@ impl Default for Shelf {
     fn default() -> Self {
         Self {
             name: "kubernetes/shelf".into(),
-            kept: Mutex::default(),
+            stored: Mutex::default(),
             tags: Mutex::default(),
             east_denied: AtomicBool::new(false),
             read: AtomicUsize::new(0),
@@ -49,17 +49,17 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    fn put(&self, part: &'static str, place: &'static str, chain: &[Vec<u8>]) {
-        self.kept.lock().insert((part, place), chain.to_vec());
+    fn put(&self, part: &'static str, resource: &'static str, chain: &[Vec<u8>]) {
+        self.stored.lock().insert((part, resource), chain.to_vec());
     }
 
-    fn take(&self, part: &'static str, place: &'static str) {
-        assert!(self.kept.lock().remove(&(part, place)).is_some());
+    fn take(&self, part: &'static str, resource: &'static str) {
+        assert!(self.stored.lock().remove(&(part, resource)).is_some());
     }
 
-    fn tag(&self, place: &'static str, tags: &[(&str, &str)]) {
+    fn tag(&self, resource: &'static str, tags: &[(&str, &str)]) {
         let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        self.tags.lock().insert(place, tags);
+        self.tags.lock().insert(resource, tags);
     }
 
     fn read(&self) -> usize {
@@ -67,22 +67,23 @@ impl Shelf {
     }
 
     async fn list_all(&self, sink: &Sink) -> Result<(), SourceError> {
-        let kept = self.kept.lock().clone();
+        let stored = self.stored.lock().clone();
         for part in [EAST, WEST] {
             if part == EAST && self.east_denied.load(Ordering::SeqCst) {
                 sink.failed(part, SourceError::Configuration("no credentials".to_owned()));
                 continue;
             }
-            for ((_, name), chain) in kept.iter().filter(|((of, _), _)| *of == part) {
-                let place = CloudResource { store: CloudStore::KubernetesSecret, name: (*name).into() };
+            for ((_, name), chain) in stored.iter().filter(|((of, _), _)| *of == part) {
+                let resource = CloudResource { store: CloudStore::KubernetesSecret, name: (*name).into() };
                 let marker = Fingerprint::of(&chain[0]).to_string();
-                let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| {
+                let chain = sink.unchanged(&resource, &marker).unwrap_or_else(|| {
                     self.read.fetch_add(1, Ordering::SeqCst);
                     Chain::Read(chain.clone())
                 });
                 let used_by = Vec::new();
                 let tags = Some(self.tags.lock().get(name).cloned().unwrap_or_default());
-                let certificate = CloudCertificate { place, chain, not_after: None, used_by, tags, marker };
+                let certificate =
+                    CloudCertificate { resource, chain, not_after: None, used_by, tags, marker };
                 sink.seen(part, certificate).await?;
             }
             sink.listed(part);
@@ -137,12 +138,16 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
 
     let first = listener.run(row.id).await;
     let counted = counts(&first);
-    let looks = listener.world.targets.len() as u64;
-    assert_eq!(counted["endpoints"], looks + 2, "{counted}");
-    assert_eq!((&counted["answered"], &counted["not_listed"]), (&(looks + 2).into(), &0.into()), "{counted}");
+    let scanned = listener.world.targets.len() as u64;
+    assert_eq!(counted["endpoints"], scanned + 2, "{counted}");
+    assert_eq!(
+        (&counted["answered"], &counted["not_listed"]),
+        (&(scanned + 2).into(), &0.into()),
+        "{counted}"
+    );
     assert!(of(&first, "certificate.found").is_superset(&found(&chain[0])));
-    let kept = first.iter().find(|event| found(&chain[0]).contains(&event.subject)).unwrap();
-    assert_eq!(body(kept)["detail"], "kept in kubernetes-secret:prod/web/tls");
+    let stored = first.iter().find(|event| found(&chain[0]).contains(&event.subject)).unwrap();
+    assert_eq!(body(stored)["detail"], "kept in kubernetes-secret:prod/web/tls");
     assert!(of(&first, "endpoint.certificate_changed").is_empty(), "what is there at first is not new");
     assert_eq!(listener.world.shelf.read(), 2);
 
@@ -164,8 +169,8 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     listener.world.shelf.put(WEST, "prod/api/tls", std::slice::from_ref(&root));
     let events = listener.run(row.id).await;
     assert_eq!(counts(&events)["not_listed"], 0);
-    let told: Vec<_> = of(&events, "endpoint.certificate_changed").into_iter().collect();
-    assert_eq!(told, ["endpoint/kubernetes-secret:prod/api/tls"]);
+    let reported: Vec<_> = of(&events, "endpoint.certificate_changed").into_iter().collect();
+    assert_eq!(reported, ["endpoint/kubernetes-secret:prod/api/tls"]);
     assert_eq!(of(&events, "certificate.unserved"), found(&chain[0]));
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
 
@@ -226,8 +231,9 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     let row = listener.node.create(&new, "user:a").await.unwrap();
     let of = |events: &[OutboxRow], leaf: &[u8]| {
         let subject = found(leaf).pop_first().unwrap();
-        let told = events.iter().rfind(|event| event.kind == "certificate.found" && event.subject == subject);
-        let body = body(told?);
+        let reported =
+            events.iter().rfind(|event| event.kind == "certificate.found" && event.subject == subject);
+        let body = body(reported?);
         Some((body["team"].as_str()?.to_owned(), body["environment"].as_str().map(str::to_owned)))
     };
     let first = listener.run(row.id).await;
@@ -257,7 +263,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     let endpoints = store::Inventory::of(store)
         .endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10)
         .await;
-    let kept = endpoints.unwrap().rows.swap_remove(0);
+    let stored = endpoints.unwrap().rows.swap_remove(0);
     let served = InventoryRow {
         endpoint: EndpointKey {
             host: "web.example".to_owned(),
@@ -266,21 +272,21 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
             server_name: "web.example".to_owned(),
             address: String::new(),
         },
-        ..kept.clone()
+        ..stored.clone()
     };
     let all = rules.rules().await.unwrap();
     let before = store.statements_sent();
-    let whose = all.assignments_for(store, &[kept, served.clone()]).await.unwrap();
+    let assignments = all.assignments_for(store, &[stored, served.clone()]).await.unwrap();
     assert!(store.statements_sent() - before <= 4, "four statements at most");
-    let teams: Vec<_> = whose.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
+    let teams: Vec<_> = assignments.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
     assert_eq!(teams, ["bank", "bank"]);
 
     // Once no location keeps the certificate, its tags are removed too.
     listener.world.shelf.take(WEST, "prod/web/tls");
     listener.world.shelf.take(WEST, "prod/web/copy");
     listener.run(row.id).await;
-    let whose = all.assignments_for(&listener.world.store, &[served]).await.unwrap();
-    assert_eq!(whose[0].as_ref().unwrap().team.as_deref(), Some("platform"));
+    let assignments = all.assignments_for(&listener.world.store, &[served]).await.unwrap();
+    assert_eq!(assignments[0].as_ref().unwrap().team.as_deref(), Some("platform"));
     listener.world.fleet.stop().await;
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Listener {
     pub(crate) world: World,
     pub(crate) node: Watches,
     runner: Runner,
-    place: OutboxPosition,
+    position: OutboxPosition,
 }
 
 /// A set of `subject condition`.
@@ -31,7 +31,7 @@ impl Listener {
     pub(crate) async fn new(world: World) -> Self {
         let node = world.node().await;
         let runner = node.runner();
-        Self { world, node, runner, place: OutboxPosition::default() }
+        Self { world, node, runner, position: OutboxPosition::default() }
     }
 
     /// Runs a watch that is due and returns the events of the run.
@@ -49,8 +49,8 @@ impl Listener {
     async fn news(&mut self, last: &str) -> Vec<OutboxRow> {
         let mut all = Vec::new();
         while all.last().is_none_or(|event: &OutboxRow| event.kind != last) {
-            let more = self.world.store.outbox_after(self.place, EVENTS).await.unwrap();
-            self.place = more.last().map_or(self.place, |event| event.place);
+            let more = self.world.store.outbox_after(self.position, EVENTS).await.unwrap();
+            self.position = more.last().map_or(self.position, |event| event.position);
             if more.is_empty() {
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             }
@@ -134,25 +134,25 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
 
     // First one endpoint is removed from the watch, then the watch itself.
-    let mut gone: Vec<String> = reported
+    let mut removed: Vec<String> = reported
         .iter()
         .filter_map(|one| one.strip_prefix("endpoint/")?.split(' ').next().map(str::to_owned))
         .collect();
-    let gone = gone.swap_remove(0);
+    let removed = removed.swap_remove(0);
     let mut fewer: NewWatch = listener.world.watch("edge");
-    fewer.spec.targets.retain(|target| *target != gone);
+    fewer.spec.targets.retain(|target| *target != removed);
     let read = listener.world.row(row.id).await;
     listener.node.update(&read, &fewer, "user:a").await.unwrap();
     let events = listener.run(row.id).await;
-    let of_gone: Events =
-        reported.iter().filter(|one| one.starts_with(&format!("endpoint/{gone} "))).cloned().collect();
-    assert_eq!(condition_events(&events, "endpoint.trouble_over"), of_gone);
+    let of_removed: Events =
+        reported.iter().filter(|one| one.starts_with(&format!("endpoint/{removed} "))).cloned().collect();
+    assert_eq!(condition_events(&events, "endpoint.trouble_over"), of_removed);
     assert_eq!(condition_events(&events, "endpoint.trouble"), Events::new());
 
     let read = listener.world.row(row.id).await;
     listener.node.delete(&read, "user:a").await.unwrap();
     let events = listener.news("watch.removed").await;
-    assert_eq!(condition_events(&events, "endpoint.trouble_over"), &reported - &of_gone);
+    assert_eq!(condition_events(&events, "endpoint.trouble_over"), &reported - &of_removed);
     assert!(
         inventory::tables::EndpointNotices::of(&listener.world.store)
             .unseen_endpoints(row.id, None, 0, 10)
@@ -213,14 +213,14 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     assert_eq!(condition_events(&first, "endpoint.trouble"), Events::new());
     // Names are no longer resolved, so no endpoint answers.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let away = listener.world.node_with(closed, WatchOptions::default()).await;
-    let here = std::mem::replace(&mut listener.runner, away.runner());
+    let other_node = listener.world.node_with(closed, WatchOptions::default()).await;
+    let local = std::mem::replace(&mut listener.runner, other_node.runner());
     let events = listener.run(row.id).await;
     let targets = listener.world.targets.iter();
     let silent: Events = targets.map(|target| format!("endpoint/{target} silent")).collect();
     assert_eq!(condition_events(&events, "endpoint.trouble"), silent);
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "it is told once");
-    listener.runner = here;
+    listener.runner = local;
     let events = listener.run(row.id).await;
     assert_eq!(condition_events(&events, "endpoint.trouble_over"), silent);
     assert_eq!(condition_events(&events, "endpoint.trouble"), Events::new());
@@ -240,7 +240,7 @@ async fn a_pass_under_way_at_the_end_of_a_run_is_not_repeated_by_the_last_pass()
         world.scans().await.iter().any(|scan| scan.observations == ENDPOINTS as u64)
     })
     .await;
-    let held = world.lock_writes("endpoints_told");
+    let write_lock = world.lock_writes("endpoints_told");
     let before = world.store.statements_sent();
     gates.notices.add_permits(1);
     // The pass reads the rules and the endpoints, then it waits for the lock.
@@ -254,7 +254,7 @@ async fn a_pass_under_way_at_the_end_of_a_run_is_not_repeated_by_the_last_pass()
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    drop(held);
+    drop(write_lock);
     listener.runner.idle().await;
     assert_eq!(listener.world.row(row.id).await.last.unwrap().outcome, WatchOutcome::Finished);
     let events = listener.news("watch.finished").await;
@@ -274,15 +274,15 @@ fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
     NewRule { name: name.to_owned(), position: Some(position), when, assign, from_tags: TagKeys::default() }
 }
 
-async fn what_is_told_says_whose_it_is(world: World) {
+async fn events_name_the_owner_and_follow_rule_changes(world: World) {
     let mut listener = Listener::new(world).await;
     let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
-    let here = Conditions {
+    let local = Conditions {
         network: Some("127.0.0.0/8".to_owned()),
         source: Some("FLEET".to_owned()),
         ..Conditions::default()
     };
-    rules.create(&owned("rest", 20, here), "user:a").await.unwrap();
+    rules.create(&owned("rest", 20, local), "user:a").await.unwrap();
     let elsewhere = Conditions { network: Some("192.0.2.0/24".to_owned()), ..Conditions::default() };
     rules.create(&owned("elsewhere", 10, elsewhere), "user:a").await.unwrap();
 
@@ -306,26 +306,26 @@ async fn what_is_told_says_whose_it_is(world: World) {
     let one = Conditions { name: Some(name.clone()), ..Conditions::default() };
     rules.create(&owned("one", 1, one), "user:a").await.unwrap();
     let events = listener.run(row.id).await;
-    let again = of(&events, "certificate.found");
-    assert_eq!((again.len(), events.len()), (found.len(), found.len() + 1), "and the run's end");
-    for reported in &again {
+    let repeated = of(&events, "certificate.found");
+    assert_eq!((repeated.len(), events.len()), (found.len(), found.len() + 1), "and the run's end");
+    for reported in &repeated {
         let wanted =
             if reported["certificate_name"] == name.as_str() { &["one"][..] } else { &["one", "rest"] };
         assert!(wanted.contains(&reported["team"].as_str().unwrap()), "{reported}");
     }
-    assert!(again.iter().any(|reported| reported["team"] == "rest"));
+    assert!(repeated.iter().any(|reported| reported["team"] == "rest"));
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
     listener.world.fleet.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_name_the_owner_and_follow_rule_changes_on_sqlite() {
-    what_is_told_says_whose_it_is(World::sqlite_with(Mix::AllKinds).await).await;
+    events_name_the_owner_and_follow_rule_changes(World::sqlite_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_name_the_owner_and_follow_rule_changes_on_postgres() {
-    what_is_told_says_whose_it_is(World::postgres_with(Mix::AllKinds).await).await;
+    events_name_the_owner_and_follow_rule_changes(World::postgres_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -48,15 +48,15 @@ pub(super) struct Prover<'a> {
 impl Prover<'_> {
     /// Proves control over every name whose authorization is pending.
     pub(super) async fn prove(&self, authorizations: &[String]) -> Result<(), IssuerError> {
-        let looks: Vec<_> = authorizations.iter().map(|url| self.pending_proof(url).boxed()).collect();
-        let looked: Vec<Option<Proof>> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
-        let proofs: Vec<Proof> = looked.into_iter().flatten().collect();
+        let lookups: Vec<_> = authorizations.iter().map(|url| self.pending_proof(url).boxed()).collect();
+        let pending: Vec<Option<Proof>> = stream::iter(lookups).buffered(AT_ONCE).try_collect().await?;
+        let proofs: Vec<Proof> = pending.into_iter().flatten().collect();
         if proofs.is_empty() {
             return Ok(());
         }
         let mut placed = PublishedChallenges::new(self.responders.clone(), self.dns01.cloned());
         let result = async {
-            self.place(&proofs, &mut placed).await?;
+            self.publish(&proofs, &mut placed).await?;
             let runs: Vec<_> = proofs.iter().map(|proof| self.run(proof).boxed()).collect();
             stream::iter(runs).buffer_unordered(AT_ONCE).try_collect().await
         }
@@ -105,7 +105,7 @@ impl Prover<'_> {
     }
 
     /// Publishes every challenge response before the server is asked to validate.
-    async fn place(&self, proofs: &[Proof], placed: &mut PublishedChallenges) -> Result<(), IssuerError> {
+    async fn publish(&self, proofs: &[Proof], placed: &mut PublishedChallenges) -> Result<(), IssuerError> {
         let of = |kind| proofs.iter().filter(move |proof| proof.kind == kind);
         let http: Vec<_> = of(ChallengeKind::Http01)
             .map(|proof| (proof.token.clone(), proof.key_authorization.clone()))
@@ -150,10 +150,10 @@ impl Prover<'_> {
 
     /// Asks the server to validate, and waits for the result.
     async fn run(&self, proof: &Proof) -> Result<(), IssuerError> {
-        let told =
+        let reported =
             self.client.post(&proof.challenge, Some(&json!({})), self.account.signed(), self.deadline).await;
         // A server that has already decided rejects another request. The result is in the authorization.
-        if let Err(failed) = told
+        if let Err(failed) = reported
             && !matches!(failed.error, IssuerError::Refused { .. })
         {
             return Err(failed.error);
@@ -183,9 +183,9 @@ fn sha256(text: &str) -> [u8; 32] {
 }
 
 fn unproven(authorization: &Authorization) -> IssuerError {
-    let told = |challenge: &Challenge| challenge.error.as_ref().map(|error| error.text());
+    let reported = |challenge: &Challenge| challenge.error.as_ref().map(|error| error.text());
     let invalid = authorization.challenges.iter().find(|challenge| challenge.status == "invalid");
-    let reason = invalid.and_then(told).or_else(|| authorization.challenges.iter().find_map(told));
+    let reason = invalid.and_then(reported).or_else(|| authorization.challenges.iter().find_map(reported));
     let reason =
         reason.unwrap_or_else(|| format!("the authorization is {:?}", authorization.status).to_lowercase());
     IssuerError::Unproven { name: authorization.identifier.value.clone(), reason }

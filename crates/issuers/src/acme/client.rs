@@ -155,8 +155,8 @@ impl Client {
 
     async fn nonce(&self, deadline: Instant) -> Result<String, IssuerError> {
         // Use the newest nonce first: it stays valid longest.
-        let kept = self.nonces.lock().pop();
-        if let Some(nonce) = kept {
+        let cached = self.nonces.lock().pop();
+        if let Some(nonce) = cached {
             return Ok(nonce);
         }
         let directory = self.directory(deadline).await?;

@@ -150,7 +150,7 @@ impl Acme {
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let KnownOrder { url, mut object } = known;
         let mut poll_interval = PollInterval::default();
-        let mut asked = None;
+        let mut requested = None;
         let mut proven = false;
         loop {
             match object.status {
@@ -173,13 +173,14 @@ impl Acme {
                     proven = true;
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {
-                    wait(poll_interval.next(asked), order.deadline, "the server processes the order").await?;
+                    wait(poll_interval.next(requested), order.deadline, "the server processes the order")
+                        .await?;
                 }
                 OrderStatus::Ready => {
                     let finalize = self.finalize(account, order, &object);
                     match part("acme finalize", Kind::Client, as_is, finalize).await? {
                         Some(finalized) => {
-                            (object, asked) = finalized;
+                            (object, requested) = finalized;
                             continue;
                         }
                         None => {
@@ -189,7 +190,7 @@ impl Acme {
                     }
                 }
             }
-            (object, asked) = self.fetch_order(account, &url, order.deadline).await?;
+            (object, requested) = self.fetch_order(account, &url, order.deadline).await?;
         }
     }
 
@@ -261,9 +262,9 @@ fn as_is(span: Span) -> Span {
 
 /// Returns whether the leaf has the order's public key.
 fn is_for(chain: &[Vec<u8>], order: &Order) -> Result<bool, IssuerError> {
-    let asked = parse_order_csr(order)?.public_key.spki;
+    let requested = parse_order_csr(order)?.public_key.spki;
     let leaf = chain.first().and_then(|der| Certificate::parse(der).ok());
-    Ok(leaf.is_some_and(|leaf| leaf.public_key.spki == asked))
+    Ok(leaf.is_some_and(|leaf| leaf.public_key.spki == requested))
 }
 
 fn invalid_order_error(object: &OrderObject, order: &Order) -> IssuerError {

@@ -71,7 +71,7 @@ impl Dns {
         name: &str,
         deadline: Instant,
     ) -> Result<String, PublishError> {
-        let answer = ask(server, name, RecordType::SOA, Recursion::NotDesired, deadline).await?;
+        let answer = send_query(server, name, RecordType::SOA, Recursion::NotDesired, deadline).await?;
         zone_from_soa(&answer).ok_or_else(|| {
             PublishError(format!("{server} is not authoritative for a zone that holds {name}"))
         })
@@ -119,7 +119,8 @@ impl Dns {
         record: &TxtRecord,
         deadline: Instant,
     ) -> bool {
-        let Ok(answer) = ask(server, &record.name, RecordType::TXT, Recursion::NotDesired, deadline).await
+        let Ok(answer) =
+            send_query(server, &record.name, RecordType::TXT, Recursion::NotDesired, deadline).await
         else {
             return false;
         };
@@ -138,7 +139,7 @@ impl Dns {
         let mut failure =
             PublishError("no recursive resolver is known; set propagation.resolvers".to_owned());
         for &server in &self.recursive {
-            match ask(server, name, kind, Recursion::Desired, deadline).await {
+            match send_query(server, name, kind, Recursion::Desired, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => failure = error,
             }
@@ -159,7 +160,7 @@ fn text_of(name: &Name) -> String {
 }
 
 /// Sends a query to one server. NXDOMAIN is not an error.
-async fn ask(
+async fn send_query(
     server: SocketAddr,
     name: &str,
     kind: RecordType,
@@ -170,7 +171,7 @@ async fn ask(
     let mut owner = Name::from_ascii(name).map_err(|error| failed(&format_args!("{name}: {error}")))?;
     owner.set_fqdn(true);
     let deadline = Deadline::at(deadline.into());
-    let answer = resolve::ask(server, &owner, kind, recursion, RESPONSE_TIMEOUT, deadline).await;
+    let answer = resolve::send_query(server, &owner, kind, recursion, RESPONSE_TIMEOUT, deadline).await;
     let answer = answer.map_err(|error| failed(&error))?;
     match answer.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(answer),

@@ -156,11 +156,11 @@ impl Solver {
         };
         let mut missing: Vec<SocketAddr> = servers;
         loop {
-            let asking: Vec<_> = missing
+            let lookups: Vec<_> = missing
                 .iter()
                 .map(|server| self.0.dns.has_txt_record(*server, record, until).boxed())
                 .collect();
-            let visible: Vec<bool> = stream::iter(asking).buffered(CHANGES_AT_ONCE).collect().await;
+            let visible: Vec<bool> = stream::iter(lookups).buffered(CHANGES_AT_ONCE).collect().await;
             let mut visible = visible.into_iter();
             missing.retain(|_| !visible.next().unwrap_or(false));
             if missing.is_empty() {

@@ -74,7 +74,7 @@ fn challenge_sni(name: &str) -> String {
             format!("{d}.{c}.{b}.{a}.in-addr.arpa")
         }
         Ok(IpAddr::V6(address)) => {
-            let nibbles = address.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
+            let nibbles = address.octets().into_iter().rev().flat_map(|byte| [byte & 15, byte >> 4]);
             let labels: Vec<String> = nibbles.map(|nibble| format!("{nibble:x}")).collect();
             format!("{}.ip6.arpa", labels.join("."))
         }

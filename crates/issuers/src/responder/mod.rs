@@ -151,7 +151,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
             return Err(IssuerError::Misconfigured { reason });
         }
         if Instant::now() >= until {
-            return Err(IssuerError::Held { retry_after: BIND_RETRY, reason });
+            return Err(IssuerError::Deferred { retry_after: BIND_RETRY, reason });
         }
         tokio::time::sleep(BIND_PAUSE).await;
     }

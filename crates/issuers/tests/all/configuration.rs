@@ -38,9 +38,9 @@ async fn issuer_secrets_are_sealed_kept_and_replaced() {
     assert!(world.issuers.delete(made.row.id, "user:bob").await.unwrap());
     assert!(!world.issuers.delete(made.row.id, "user:bob").await.unwrap());
     let log = world.store.audit_page(&AuditFilter::default(), None, 100).await.unwrap();
-    let told: Vec<_> = log.rows.iter().rev().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
+    let logged: Vec<_> = log.rows.iter().rev().map(|row| (row.action.as_str(), row.actor.as_str())).collect();
     assert_eq!(
-        told,
+        logged,
         [
             ("issuer.create", "user:alice"),
             ("issuer.update", "user:bob"),
@@ -166,7 +166,7 @@ async fn missing_or_disabled_issuer_issues_nothing() {
     let made = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
     let exec =
         NewIssuer { name: "a".to_owned(), config: json!({"type": "exec", "issue": "false"}), enabled: true };
-    let other = world.again();
+    let other = world.other_process();
     assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Webhook);
     world.issuers.update(made.row.id, 1, exec, "x").await.unwrap();
     assert_eq!(other.get("a").await.unwrap().kind(), IssuerKind::Exec);
@@ -190,10 +190,10 @@ async fn only_the_host_config_can_allow_link_local_addresses() {
         world.issuers.create(new(json!({"allow_link_local": false})), "user:operator").await.unwrap_err();
     assert!(error.to_string().contains("link-local"), "{error}");
     world.context.host.guard = Guard { allow_link_local: true, ..Guard::default() };
-    assert!(world.again().create(new(json!({})), "user:operator").await.is_ok());
+    assert!(world.other_process().create(new(json!({})), "user:operator").await.is_ok());
     let closed = Networks::new(Vec::new(), Vec::new()).deny_private().into_static();
     world.context.host.guard = Guard { networks: Some(closed), ..Guard::default() };
     let loopback = NewIssuer { name: "loopback".to_owned(), ..webhook("loopback", Some(SECRET)) };
-    let error = world.again().create(loopback, "user:operator").await.unwrap_err();
+    let error = world.other_process().create(loopback, "user:operator").await.unwrap_err();
     assert!(error.to_string().contains("outbound.allow_private"), "{error}");
 }

@@ -59,9 +59,9 @@ async fn dns_updates_add_records_and_remove_only_their_own() {
         solver.remove(&mut first, soon()).await;
         assert_eq!((named.texts(name), first.len()), (vec!["three".to_owned()], 0));
         solver.remove(&mut second, soon()).await;
-        let mut gone = vec![record(name, "three")];
-        solver.remove(&mut gone, soon()).await;
-        assert_eq!((named.texts(name).len(), gone.len()), (0, 0));
+        let mut removed = vec![record(name, "three")];
+        solver.remove(&mut removed, soon()).await;
+        assert_eq!((named.texts(name).len(), removed.len()), (0, 0));
     }
 }
 
@@ -98,12 +98,12 @@ async fn dns_update_refusals_name_their_cause() {
     ];
     for (solver, words) in table {
         let mut placed = Vec::new();
-        let asked = record("_acme-challenge.x.example.test", "v");
-        let error = solver.present(std::slice::from_ref(&asked), &mut placed, soon()).await.unwrap_err();
+        let requested = record("_acme-challenge.x.example.test", "v");
+        let error = solver.present(std::slice::from_ref(&requested), &mut placed, soon()).await.unwrap_err();
         let IssuerError::Unproven { name, reason } = error else { panic!("{words}") };
-        assert_eq!(name, asked.name);
+        assert_eq!(name, requested.name);
         assert!(reason.contains(words), "{words}: {reason}");
-        assert_eq!(placed, [asked], "it might be there, so it is to be removed");
+        assert_eq!(placed, [requested], "it might be there, so it is to be removed");
     }
     let mut placed = Vec::new();
     let nowhere = solver(named.publisher(), named.propagation());
@@ -140,8 +140,8 @@ async fn missing_propagation_is_awaited_and_then_reported() {
 
 #[tokio::test]
 async fn dns_hooks_receive_action_name_and_value() {
-    let fake = Fake::start(|asked| {
-        let refused = asked.json()["name"] == json!("_acme-challenge.no.example");
+    let fake = Fake::start(|requested| {
+        let refused = requested.json()["name"] == json!("_acme-challenge.no.example");
         Response::new(if refused { 409 } else { 200 }, "no room")
     })
     .await;
@@ -150,10 +150,10 @@ async fn dns_hooks_receive_action_name_and_value() {
     let mut placed = Vec::new();
     solver_.present(&[record("_acme-challenge.a.example", "v")], &mut placed, soon()).await.unwrap();
     solver_.remove(&mut placed, soon()).await;
-    let told: Vec<Value> = fake.seen().iter().map(|asked| asked.json()).collect();
+    let bodies: Vec<Value> = fake.seen().iter().map(|requested| requested.json()).collect();
     let of = |action: &str, ttl: u32| json!({"action": action, "name": "_acme-challenge.a.example", "value": "v", "ttl": ttl});
-    assert_eq!(told, [of("present", 1), of("cleanup", 0)]);
-    assert!(fake.seen().iter().all(|asked| asked.header("x-bulla-signature").is_some()));
+    assert_eq!(bodies, [of("present", 1), of("cleanup", 0)]);
+    assert!(fake.seen().iter().all(|requested| requested.header("x-bulla-signature").is_some()));
     let error =
         solver_.present(&[record("_acme-challenge.no.example", "v")], &mut placed, soon()).await.unwrap_err();
     assert!(error.to_string().contains("no room"), "{error}");

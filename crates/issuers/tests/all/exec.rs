@@ -49,10 +49,10 @@ async fn exec_program_issues_revokes_and_tests() {
     let leaf = Certificate::parse(&delivered.chain[0]).unwrap();
     assert_eq!(leaf.names(), ["a.example", "10.0.0.1"]);
     assert_eq!(delivered.chain.len(), 1, "the root is left out");
-    let told: Value =
+    let received: Value =
         serde_json::from_slice(&std::fs::read(world.folder.path().join("order.json")).unwrap()).unwrap();
     assert_eq!(
-        told,
+        received,
         json!({
             "key": "job-1", "names": ["a.example", "10.0.0.1"], "profile": null, "lifetime_seconds": 86_400,
             "requester": "user:test", "replaces": null,
@@ -75,7 +75,7 @@ async fn repeated_order_is_issued_once_even_after_a_restart() {
     let wish = order("job-1", &["a.example"]);
     let first = issuer.issue(&wish).await.unwrap();
     assert_eq!(issuer.issue(&wish).await.unwrap(), first);
-    let other_process = world.again().get("script").await.unwrap();
+    let other_process = world.other_process().get("script").await.unwrap();
     assert_eq!(other_process.issue(&wish).await.unwrap(), first);
     let runs = || std::fs::read_to_string(world.folder.path().join("log")).unwrap().lines().count();
     assert_eq!(runs(), 1);

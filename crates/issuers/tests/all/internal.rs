@@ -42,8 +42,8 @@ async fn internal_issuer_issues_once_per_key_and_revokes() {
     let delivered = issuer.issue(&first).await.unwrap();
     assert_eq!(delivered.chain.len(), 2, "leaf and issuing CA");
     assert_eq!(issuer.issue(&first).await.unwrap(), delivered, "repeated");
-    let again = world.again().get(INTERNAL).await.unwrap();
-    assert_eq!(again.issue(&first).await.unwrap(), delivered, "repeated by another process");
+    let other_process = world.other_process().get(INTERNAL).await.unwrap();
+    assert_eq!(other_process.issue(&first).await.unwrap(), delivered, "repeated by another process");
     assert_ne!(
         issuer.issue(&wish("job", "a.example")).await.unwrap(),
         delivered,

@@ -47,11 +47,11 @@ async fn failing_issuer_is_paused_probed_and_resumed_even_after_a_restart() {
         let error = issuer.issue(&order("k", &["a.example"])).await.unwrap_err();
         assert!(matches!(error, IssuerError::Unavailable { .. }), "{error}");
     }
-    let held = |error: IssuerError| match error {
-        IssuerError::Held { retry_after, .. } => retry_after,
+    let deferred = |error: IssuerError| match error {
+        IssuerError::Deferred { retry_after, .. } => retry_after,
         other => panic!("{other}"),
     };
-    let rest = held(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
+    let rest = deferred(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
     assert!((30..=60).contains(&rest.as_secs()), "{rest:?}");
     assert_eq!(fake.seen().len(), 3, "nothing was sent");
     // The state survives a restart.
@@ -59,12 +59,12 @@ async fn failing_issuer_is_paused_probed_and_resumed_even_after_a_restart() {
     assert!(matches!(row.health.breaker, Breaker::Open { .. }), "{:?}", row.health);
     assert_eq!(row.health.last_error_code.as_deref(), Some("unavailable"));
     assert_eq!(row.health.last_error_at_us, Some(START_US));
-    let restarted = world.again().get("service").await.unwrap();
-    held(restarted.issue(&order("k", &["a.example"])).await.unwrap_err());
+    let restarted = world.other_process().get("service").await.unwrap();
+    deferred(restarted.issue(&order("k", &["a.example"])).await.unwrap_err());
     // One probe after the pause fails, so the pause doubles.
     clock.advance(rest);
     assert!(matches!(issuer.issue(&order("k", &["a.example"])).await, Err(IssuerError::Unavailable { .. })));
-    let rest = held(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
+    let rest = deferred(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
     assert!((60..=120).contains(&rest.as_secs()), "{rest:?}");
     assert_eq!(fake.seen().len(), 4);
     // The issuer is healthy again.

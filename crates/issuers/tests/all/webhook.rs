@@ -90,8 +90,8 @@ async fn pending_webhook_order_is_polled_and_resumed_after_a_crash() {
     let error = issuer.issue(&hurried).await.unwrap_err();
     assert!(matches!(error, IssuerError::TimedOut { .. }), "{error}");
     ready.store(1, Ordering::SeqCst);
-    let again = world.again().get("service").await.unwrap();
-    again.issue(&wish).await.unwrap();
+    let other_process = world.other_process().get("service").await.unwrap();
+    other_process.issue(&wish).await.unwrap();
     let posts = fake.seen().iter().filter(|request| request.method == "POST").count();
     assert_eq!(posts, 1, "the order was not placed twice");
     assert!(fake.seen().iter().filter(|request| request.path == "/orders/1").count() >= 2);
@@ -139,9 +139,9 @@ async fn slow_webhook_times_out_and_a_stopped_one_is_unavailable() {
     let hurried =
         Order { deadline: Instant::now() + Duration::from_millis(300), ..order("k", &["a.example"]) };
     assert!(matches!(issuer.issue(&hurried).await, Err(IssuerError::TimedOut { .. })));
-    let gone = fake.url("/issue");
+    let closed_url = fake.url("/issue");
     drop(fake);
-    let issuer = world.add("down", json!({"type": "webhook", "url": gone, "secret": SECRET})).await;
+    let issuer = world.add("down", json!({"type": "webhook", "url": closed_url, "secret": SECRET})).await;
     let error = issuer.issue(&order("k", &["a.example"])).await.unwrap_err();
     assert!(matches!(error, IssuerError::Unavailable { .. }), "{error}");
 }

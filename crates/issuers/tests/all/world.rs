@@ -60,19 +60,19 @@ impl World {
     /// Returns the world on a host whose configuration has these programs and no others.
     pub(crate) fn with_programs(mut self, named: &[(&str, &[&str])]) -> Self {
         self.context.host.programs = programs(named);
-        self.issuers = self.again();
+        self.issuers = self.other_process();
         self
     }
 
     /// Returns the world on a host that lets requests name files below this directory of the world.
     pub(crate) fn with_readable(mut self, folder: &str) -> Self {
         self.context.host.files = ReadableFiles::below(vec![self.folder.path().join(folder)]);
-        self.issuers = self.again();
+        self.issuers = self.other_process();
         self
     }
 
     /// Returns the issuers of another process on the same database. No memory is shared.
-    pub(crate) fn again(&self) -> Issuers {
+    pub(crate) fn other_process(&self) -> Issuers {
         let responders = Responders::new(self.store.clone(), self.clock.clone());
         Issuers::new(IssuerContext { responders, ..self.context.clone() })
     }

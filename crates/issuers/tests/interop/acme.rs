@@ -22,8 +22,8 @@ async fn http_01_issues_with_ari_replacement_and_revocation() {
     let pebble = Pebble::start(Setup { nonce_rejects: 20, ..Setup::default() });
     let world = World::new().await;
     let issuer = world.add("pebble", pebble.config(&["http-01"])).await;
-    let told = issuer.test().await.unwrap();
-    assert!(told.contains("profiles default, shortlived"), "{told}");
+    let message = issuer.test().await.unwrap();
+    assert!(message.contains("profiles default, shortlived"), "{message}");
     let delivered =
         issuer.issue(&order("1", &["a.example.test", "b.example.test", "127.0.0.1"])).await.unwrap();
     openssl_verifies(&pebble.issuing_root(0), &delivered.chain);
@@ -131,7 +131,7 @@ async fn interrupted_order_is_resumed_and_issued_once() {
     for (at, delay) in [0, 20, 40, 80, 160, 320, 640].into_iter().enumerate() {
         let wish = order(&format!("cut-{at}"), &["a.example.test", "b.example.test"]);
         let before = pebble.issued();
-        let issuer = world.again().get("pebble").await.unwrap();
+        let issuer = world.other_process().get("pebble").await.unwrap();
         let task = tokio::spawn({
             let wish = wish.clone();
             async move { issuer.issue(&wish).await.map(drop) }
@@ -149,7 +149,7 @@ async fn interrupted_order_is_resumed_and_issued_once() {
         };
         tokio::time::timeout(Duration::from_secs(30), begun).await.unwrap();
         task.abort();
-        let again = world.again().get("pebble").await.unwrap();
+        let other_process = world.other_process().get("pebble").await.unwrap();
         // The order whose validation was interrupted may have failed on the server. Only the order that yielded the certificate
         // counts.
         let mut url = None;
@@ -162,7 +162,7 @@ async fn interrupted_order_is_resumed_and_issued_once() {
             }
         };
         let delivered = tokio::select! {
-            delivered = again.issue(&wish) => delivered.unwrap(),
+            delivered = other_process.issue(&wish) => delivered.unwrap(),
             () = watched => unreachable!("it watches until the order is done"),
         };
         assert_eq!(pebble.issued() - before, 1, "cut off after {delay} ms");
@@ -177,7 +177,7 @@ async fn interrupted_order_is_resumed_and_issued_once() {
                 created_at_us: world.clock.now_us(),
             };
             issuers::tables::ExternalIssuers::of(&world.store).put_order(id, &wish.key, row).await.unwrap();
-            let third = world.again().get("pebble").await.unwrap();
+            let third = world.other_process().get("pebble").await.unwrap();
             assert_eq!(third.issue(&wish).await.unwrap(), delivered);
             assert_eq!(pebble.issued() - before, 1);
         }
@@ -222,8 +222,8 @@ async fn account_is_registered_again_with_the_same_key() {
     issuer.issue(&order("2", &["a.example.test"])).await.unwrap();
     assert_eq!(account().await.key, before.key);
     // Another process finds the account in the database.
-    let again = world.again().get("pebble").await.unwrap();
-    again.issue(&order("3", &["a.example.test"])).await.unwrap();
+    let other_process = world.other_process().get("pebble").await.unwrap();
+    other_process.issue(&order("3", &["a.example.test"])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -164,8 +164,8 @@ async fn openbao_approle_signs_with_the_whole_chain_and_revokes() {
         .chunks(2)
         .map(|pair| String::from_utf8(pair.to_vec()).unwrap())
         .collect();
-    let kept = bao.run(&["read", &format!("team/pki/cert/{}", serial.join(":"))]);
-    assert_ne!(kept["data"]["revocation_time"], 0, "{kept}");
+    let stored = bao.run(&["read", &format!("team/pki/cert/{}", serial.join(":"))]);
+    assert_ne!(stored["data"]["revocation_time"], 0, "{stored}");
     issuer.revoke(&leaf, Reason::KeyCompromise).await.unwrap();
     assert_eq!(bao.tokens().len(), 1, "one login serves all");
 }

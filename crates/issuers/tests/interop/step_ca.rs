@@ -35,9 +35,9 @@ impl Drop for StepCa {
 fn point(key: &PrivateKey) -> (String, String) {
     use base64::Engine as _;
     let spki = key.spki();
-    let octets = &spki[spki.len() - 64..];
+    let coordinates = &spki[spki.len() - 64..];
     let encode = |part: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(part);
-    (encode(&octets[..32]), encode(&octets[32..]))
+    (encode(&coordinates[..32]), encode(&coordinates[32..]))
 }
 
 impl StepCa {

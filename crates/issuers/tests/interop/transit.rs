@@ -44,13 +44,16 @@ async fn transit_engine_unwraps_the_master_key_only_when_permitted() {
     // After a rotation in the engine, old ciphertexts can still be decrypted.
     bao.run(&["write", "-force", "keys/keys/bulla/rotate"]);
     UnwrappedKey::load(&path, &ours, keys::MissingFileAction::Refuse).await.unwrap();
-    for (refused, said) in [
+    for (refused, message) in [
         (transit(&bao, "other", "root"), "400"),
         (transit(&bao, "other", &token), "403"),
         (transit(&bao, "bulla", "wrong"), "403"),
     ] {
         let error = UnwrappedKey::load(&path, &refused, keys::MissingFileAction::Refuse).await.unwrap_err();
-        assert!(matches!(&error, KeyringError::Wrapper { why, .. } if why.contains(said)), "{said}: {error}");
+        assert!(
+            matches!(&error, KeyringError::Wrapper { why, .. } if why.contains(message)),
+            "{message}: {error}"
+        );
     }
     assert!(!format!("{ours:?}").contains(&token));
 }

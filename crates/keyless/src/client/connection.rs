@@ -32,12 +32,12 @@ pub(super) async fn maintain(channel: Arc<Channel>, stopping: CancellationToken)
 
 async fn keep_connected(channel: &Channel) {
     let mut pause = channel.options.backoff;
-    let mut is_known_to_be_away = false;
+    let mut is_known_unreachable = false;
     loop {
         match connect(channel).await {
             Ok(stream) => {
                 channel.metrics.connected(true);
-                is_known_to_be_away = false;
+                is_known_unreachable = false;
                 tracing::info!(server = %channel.server(), "connected to the key service");
                 let since = Instant::now();
                 channel.open();
@@ -56,7 +56,7 @@ async fn keep_connected(channel: &Channel) {
                 channel.metrics.connected(false);
                 channel.set(ConnectionState::Down);
                 // Warn once: later failures report the same problem.
-                if std::mem::replace(&mut is_known_to_be_away, true) {
+                if std::mem::replace(&mut is_known_unreachable, true) {
                     tracing::info!(server = %channel.server(), %error, "the key service cannot be reached");
                 } else {
                     tracing::warn!(server = %channel.server(), %error, "the key service cannot be reached; will retry");

@@ -212,7 +212,7 @@ pub struct Verified {
 /// [`RecordsError`]: the first mismatch.
 pub fn verify(folder: &Path) -> Result<(Verified, Vec<SegmentHead>), RecordsError> {
     let heads = heads(folder)?;
-    let oldest_kept = (heads.len() as u64).saturating_sub(SEGMENTS_MAX) + 1;
+    let oldest_retained = (heads.len() as u64).saturating_sub(SEGMENTS_MAX) + 1;
     let mut found = Verified { segments: 0, records: 0, pruned: 0 };
     for head in &heads {
         let path = segment(folder, head.segment);
@@ -226,7 +226,7 @@ pub fn verify(folder: &Path) -> Result<(Verified, Vec<SegmentHead>), RecordsErro
                 found.segments += 1;
                 found.records += head.records;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound && head.segment < oldest_kept => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && head.segment < oldest_retained => {
                 found.pruned += 1;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(broken()),

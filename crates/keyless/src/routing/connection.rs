@@ -40,14 +40,14 @@ pub(super) async fn maintain(
 
 async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>, options: &RouterOptions) {
     let mut pause = options.backoff;
-    let mut is_known_to_be_away = false;
+    let mut is_known_unreachable = false;
     let (node, site) = (&peer.member().name, &peer.member().site);
     loop {
         let Some(tls) = inner.upgrade().map(|inner| Arc::clone(&inner.tls.read())) else { return };
         match connect(peer, &tls, options).await {
             Ok((client, way, replies)) => {
                 tracing::info!(node, site, "connected to a node");
-                is_known_to_be_away = false;
+                is_known_unreachable = false;
                 let since = Instant::now();
                 peer.open(generation, way);
                 let why = tokio::select! {
@@ -70,7 +70,7 @@ async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>,
             Err(status) => {
                 peer.close(generation, ConnectionState::Down);
                 // Warn once: later failures report the same problem.
-                if std::mem::replace(&mut is_known_to_be_away, true) {
+                if std::mem::replace(&mut is_known_unreachable, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
                 } else {
                     tracing::warn!(node, site, error = %status, "a node cannot be reached; will retry");

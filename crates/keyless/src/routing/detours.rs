@@ -91,22 +91,22 @@ fn helpers(
     members: &HashMap<NodeId, Member>,
     round: u64,
 ) -> Vec<NodeId> {
-    let mut by_place: [Vec<(u64, NodeId)>; 3] = Default::default();
+    let mut groups: [Vec<(u64, NodeId)>; 3] = Default::default();
     for member in members.values().filter(|member| member.id != own && member.id != destination.id) {
-        let place = match &member.site {
+        let group_index = match &member.site {
             of if Some(of.as_str()) == site => 0,
             of if *of == destination.site => 1,
             _ => 2,
         };
-        by_place[place].push((rank(own, member.id), member.id));
+        groups[group_index].push((rank(own, member.id), member.id));
     }
     let mut chosen = Vec::new();
-    for (mut of_place, most) in by_place.into_iter().zip(HELPERS) {
-        of_place.sort_unstable();
-        let count = of_place.len();
+    for (mut group, most) in groups.into_iter().zip(HELPERS) {
+        group.sort_unstable();
+        let count = group.len();
         // Each round uses the next nodes in the same order, and wraps around at the end.
         let skipped = usize::try_from(round).unwrap_or_default().wrapping_mul(most) % count.max(1);
-        let next = of_place.iter().cycle().skip(skipped).take(most.min(count));
+        let next = group.iter().cycle().skip(skipped).take(most.min(count));
         chosen.extend(next.map(|(_, node)| *node));
     }
     chosen
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn detour_helpers_span_sites_and_are_replaced_when_none_connects() {
-        let here = (1..=3).map(|number| member(number, "here"));
-        let there = (10..=13).map(|number| member(number, "there"));
+        let local = (1..=3).map(|number| member(number, "here"));
+        let remote = (10..=13).map(|number| member(number, "there"));
         let elsewhere = (20..=39).map(|number| member(number, "elsewhere"));
-        let members: HashMap<_, _> = here.chain(there).chain(elsewhere).collect();
+        let members: HashMap<_, _> = local.chain(remote).chain(elsewhere).collect();
         let destination = NodeId([10; 16]);
         let lost = BTreeSet::from([destination]);
         let mut detours = Detours::default();

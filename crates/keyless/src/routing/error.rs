@@ -76,12 +76,14 @@ pub enum RouteError {
     #[error("none of the nodes that may use this key can be reached")]
     NoNode,
     /// The round trip to the nearest node takes longer than the remaining time.
-    #[error("the round trip to {node} takes {way_ms} ms, but only {left_ms} ms are left until the deadline")]
+    #[error(
+        "the round trip to {node} takes {round_trip_ms} ms, but only {left_ms} ms are left until the deadline"
+    )]
     TooFar {
         /// Name of the nearest node.
         node: String,
         /// Round-trip time in milliseconds.
-        way_ms: u64,
+        round_trip_ms: u64,
         /// Milliseconds left until the deadline.
         left_ms: u64,
     },
@@ -119,7 +121,7 @@ impl From<RouteError> for SignError {
 pub(crate) enum RelayError {
     /// This node has no connection to the destination.
     #[error("this node has no connection to the requested node")]
-    NoWay,
+    NoConnection,
     /// The destination has the maximum number of requests in progress.
     #[error("too many concurrent requests to the requested node")]
     Full,
@@ -138,7 +140,7 @@ impl From<PeerError> for RelayError {
     fn from(error: PeerError) -> Self {
         match error {
             PeerError::Full => Self::Full,
-            PeerError::Unsent => Self::NoWay,
+            PeerError::Unsent => Self::NoConnection,
             PeerError::Lost => Self::Lost,
             PeerError::Late => Self::Late,
             PeerError::Answered(status) => Self::Answered(status.code(), status.message().to_owned()),

@@ -169,7 +169,7 @@ impl RoutedKey {
         }
         Err(RouteError::TooFar {
             node: peer.member().name.clone(),
-            way_ms: required_time.as_millis() as u64,
+            round_trip_ms: required_time.as_millis() as u64,
             left_ms: left.as_millis() as u64,
         })
     }

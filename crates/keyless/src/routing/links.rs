@@ -142,15 +142,15 @@ impl Links {
         make: &impl PeerFactory,
     ) {
         // It is unknown which links a dropped holder needed, so all are counted again.
-        let is_any_gone = self.holders.iter().any(|holders| holders.strong_count() == 0);
+        let has_dropped_holder = self.holders.iter().any(|holders| holders.strong_count() == 0);
         self.peers.retain(|id, _| !changed.contains(id));
-        if is_any_gone {
+        if has_dropped_holder {
             self.peers.values_mut().for_each(|link| link.wanted = 0);
         }
         let mut living = Vec::new();
         self.holders.retain(|holders| holders.upgrade().map(|holders| living.push(holders)).is_some());
         for holders in living {
-            if is_any_gone {
+            if has_dropped_holder {
                 holders.set_linked(Arc::default());
             } else if !holders.has_any(changed) {
                 continue;
@@ -253,9 +253,10 @@ impl Links {
             self.former = None;
         }
         let was_shared = self.chooser != self.own;
-        let is_held = self.grouped.is_some_and(|since| now.saturating_duration_since(since) < GROUPED_FOR);
+        let is_recently_grouped =
+            self.grouped.is_some_and(|since| now.saturating_duration_since(since) < GROUPED_FOR);
         let most = if was_shared { self.shared_from / 2 } else { self.shared_from };
-        let is_shared = if is_held { was_shared } else { self.destinations().len() > most };
+        let is_shared = if is_recently_grouped { was_shared } else { self.destinations().len() > most };
         let site = self.site.as_deref().filter(|_| is_shared);
         let grouped = site.map(|site| mates(self.own, site, members)).filter(|(mates, _)| !mates.is_empty());
         let (mates, chooser) = grouped.unwrap_or_else(|| (Vec::new(), self.own));
@@ -299,10 +300,10 @@ impl Links {
             return self.pod.clear();
         }
         // A node that is being connected to counts as available: otherwise every node would connect to all destinations at startup.
-        let is_there = |node: &&NodeId| {
+        let is_usable = |node: &&NodeId| {
             !self.pod.is_silent(**node) && self.peers.get(node).is_some_and(|link| link.peer.is_available())
         };
-        let mut available: BTreeSet<NodeId> = self.mates.iter().filter(is_there).copied().collect();
+        let mut available: BTreeSet<NodeId> = self.mates.iter().filter(is_usable).copied().collect();
         available.insert(self.own);
         self.pod.plan(available, self.destinations(), now);
         let is_reached =
@@ -400,11 +401,11 @@ impl Links {
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
         // Nodes of the same site are reported only if wanted: the other node usually has its own connections to them.
-        let is_told =
+        let is_reported =
             |peer: &&Arc<Peer>| !self.is_own_site(peer.member()) || wanted.contains(&peer.member().id);
         let reached = self
             .peers()
-            .filter(is_told)
+            .filter(is_reported)
             .filter_map(|peer| Some((peer.member().id, peer.direct_round_trip()?)));
         let reached = reached.collect();
         (self.pod.renew_lease(node, wanted, now), reached)
@@ -506,17 +507,17 @@ mod tests {
     #[test]
     fn connections_scale_with_sites_and_spread_over_their_nodes() {
         let others: Vec<Member> = (0..2_000).map(|number| member(number, number / 10)).collect();
-        let mut asked: HashMap<NodeId, usize> = HashMap::new();
+        let mut counts: HashMap<NodeId, usize> = HashMap::new();
         for own in 0..32 {
             let mine = chosen(member(100_000 + own, 999).id, others.iter().collect(), &HashMap::new());
             assert_eq!(mine.len(), 200 * PER_SITE_MAX);
             for id in ids(&mine) {
-                *asked.entry(id).or_default() += 1;
+                *counts.entry(id).or_default() += 1;
             }
         }
         // 32 nodes times three choices over ten nodes: 9.6 each.
-        assert!(asked.len() > 1_990, "{}", asked.len());
-        assert!(asked.values().all(|count| *count <= 24), "{:?}", asked.values().max());
+        assert!(counts.len() > 1_990, "{}", counts.len());
+        assert!(counts.values().all(|count| *count <= 24), "{:?}", counts.values().max());
     }
 
     #[test]
@@ -524,11 +525,11 @@ mod tests {
         let others: Vec<Member> = (0..100).map(|number| member(number, number / 10)).collect();
         let own = member(1_000, 99).id;
         let before = ids(&chosen(own, others.iter().collect(), &HashMap::new()));
-        for gone in &before {
-            let rest = others.iter().filter(|member| member.id != *gone).collect();
+        for lost_node in &before {
+            let rest = others.iter().filter(|member| member.id != *lost_node).collect();
             let after = ids(&chosen(own, rest, &HashMap::new()));
             assert_eq!(after.len(), before.len());
-            assert_eq!(before.difference(&after).collect::<Vec<_>>(), [gone]);
+            assert_eq!(before.difference(&after).collect::<Vec<_>>(), [lost_node]);
         }
     }
 
@@ -547,7 +548,7 @@ mod tests {
         assert_eq!(links.peers.keys().copied().collect::<HashSet<_>>(), all, "and nobody for no one's sake");
     }
 
-    /// A node at the site `here` with other nodes in its pod, and wanted destinations at sites of one node each.
+    /// A node at the site `local` with other nodes in its pod, and wanted destinations at sites of one node each.
     struct TestPod {
         links: Links,
         members: HashMap<NodeId, Member>,
@@ -557,18 +558,18 @@ mod tests {
 
     impl TestPod {
         fn new(mates: u32, destinations: u32, shared_from: usize) -> Self {
-            let here = (1..=mates).map(|number| Member { site: "here".to_owned(), ..member(number, 0) });
+            let local = (1..=mates).map(|number| Member { site: "here".to_owned(), ..member(number, 0) });
             let far = (1_000..1_000 + destinations).map(|number| member(number, number));
-            let members: HashMap<_, _> = here.chain(far).map(|member| (member.id, member)).collect();
+            let members: HashMap<_, _> = local.chain(far).map(|member| (member.id, member)).collect();
             let options = RouterOptions { shared_from, ..RouterOptions::default() };
             let mut links = Links::new(member(0, 0).id, &options);
             links.set_site("here".to_owned());
             let holders = Arc::new(Holders::default());
-            let mut place = Self { links, members, holders, now: Instant::now() };
-            place.hold(destinations);
-            place.links.add(&place.holders, &place.members, &NoPeer);
-            place.share();
-            place
+            let mut test_pod = Self { links, members, holders, now: Instant::now() };
+            test_pod.hold(destinations);
+            test_pod.links.add(&test_pod.holders, &test_pod.members, &NoPeer);
+            test_pod.share();
+            test_pod
         }
 
         fn hold(&mut self, destinations: u32) {
@@ -609,61 +610,63 @@ mod tests {
 
     #[test]
     fn connection_sharing_starts_and_stops_at_different_thresholds() {
-        let mut place = TestPod::new(3, 40, 40);
-        assert_eq!(place.connected(), 40);
-        place.hold(41);
-        place.members.extend((1_040..1_041).map(|number| (member(number, 0).id, member(number, number))));
-        for (held, shared) in [(41, true), (30, true), (21, true), (20, false), (40, false), (41, true)] {
-            place.hold(held);
-            place.links.choose(&Arc::clone(&place.holders), &place.members, &NoPeer);
+        let mut test_pod = TestPod::new(3, 40, 40);
+        assert_eq!(test_pod.connected(), 40);
+        test_pod.hold(41);
+        test_pod.members.extend((1_040..1_041).map(|number| (member(number, 0).id, member(number, number))));
+        for (wanted_count, shared) in
+            [(41, true), (30, true), (21, true), (20, false), (40, false), (41, true)]
+        {
+            test_pod.hold(wanted_count);
+            test_pod.links.choose(&Arc::clone(&test_pod.holders), &test_pod.members, &NoPeer);
             // Decisions are held for some time, and connections are not closed immediately.
             for _ in 0..4 {
-                place.now += GROUPED_FOR;
-                place.share();
+                test_pod.now += GROUPED_FOR;
+                test_pod.share();
             }
-            let most = if shared { (held as usize).div_ceil(4) } else { held as usize };
-            let connected = place.connected();
+            let most = if shared { (wanted_count as usize).div_ceil(4) } else { wanted_count as usize };
+            let connected = test_pod.connected();
             // If the owners reach nothing, this node's connections stay open.
-            assert!(connected >= most, "{held}: {connected}");
-            assert_eq!(place.links.chooser != place.links.own, shared, "{held}");
+            assert!(connected >= most, "{wanted_count}: {connected}");
+            assert_eq!(test_pod.links.chooser != test_pod.links.own, shared, "{wanted_count}");
         }
     }
 
     #[test]
     fn pod_members_that_do_not_relay_own_no_destinations() {
-        let mut place = TestPod::new(3, 40, 0);
-        assert_eq!(place.connected(), 10);
+        let mut test_pod = TestPod::new(3, 40, 0);
+        assert_eq!(test_pod.connected(), 10);
         for mate in 1..=3 {
             let mate = member(mate, 0).id;
-            assert!(place.links.record_reachable(mate, None));
-            assert!(!place.links.record_reachable(mate, None), "the same again");
+            assert!(test_pod.links.record_reachable(mate, None));
+            assert!(!test_pod.links.record_reachable(mate, None), "the same again");
         }
-        place.share();
-        assert_eq!(place.connected(), 40);
-        place.links.record_reachable(member(1, 0).id, Some(HashMap::new()));
-        place.share();
-        assert!(place.links.wanted_of(member(1, 0).id).len() == 20, "it does now");
+        test_pod.share();
+        assert_eq!(test_pod.connected(), 40);
+        test_pod.links.record_reachable(member(1, 0).id, Some(HashMap::new()));
+        test_pod.share();
+        assert!(test_pod.links.wanted_of(member(1, 0).id).len() == 20, "it does now");
     }
 
     #[test]
     fn lost_relay_route_is_used_again_after_a_new_announcement() {
-        let mut place = TestPod::new(1, 1, 0);
-        let (mate, at) = (place.at(1), place.at(1_000));
+        let mut test_pod = TestPod::new(1, 1, 0);
+        let (mate, at) = (test_pod.at(1), test_pod.at(1_000));
         let far = at.member().id;
         let _requests = connected(&mate);
-        let tell = |place: &mut TestPod| {
-            place
+        let announce = |test_pod: &mut TestPod| {
+            test_pod
                 .links
                 .record_reachable(mate.member().id, Some(HashMap::from([(far, Duration::from_millis(7))])));
         };
         assert!(at.rank().is_none() && send(&at).is_err());
-        tell(&mut place);
+        announce(&mut test_pod);
         assert!(at.rank().is_some() && at.is_relayed());
         assert_eq!(send(&at).unwrap().relay(), Some(mate.member()));
-        place.links.record_lost_path(mate.member().id, far);
-        place.share();
+        test_pod.links.record_lost_path(mate.member().id, far);
+        test_pod.share();
         assert!(at.rank().is_none(), "what was told before does not count");
-        tell(&mut place);
+        announce(&mut test_pod);
         assert!(at.rank().is_some());
         // This change does not require a new assignment.
         mate.close(1, ConnectionState::Down);
@@ -672,15 +675,15 @@ mod tests {
 
     #[test]
     fn unanswered_request_makes_a_route_suspect_until_announced_again() {
-        let mut place = TestPod::new(1, 1, 0);
-        let (mate, at) = (place.at(1), place.at(1_000));
+        let mut test_pod = TestPod::new(1, 1, 0);
+        let (mate, at) = (test_pod.at(1), test_pod.at(1_000));
         let _requests = connected(&mate);
         let reached = HashMap::from([(at.member().id, Duration::from_millis(7))]);
-        place.links.record_reachable(mate.member().id, Some(reached.clone()));
+        test_pod.links.record_reachable(mate.member().id, Some(reached.clone()));
         drop(send(&at).unwrap());
         std::thread::sleep(Duration::from_millis(300));
         assert!(at.rank().unwrap().is_suspect);
-        place.links.record_reachable(mate.member().id, Some(reached));
+        test_pod.links.record_reachable(mate.member().id, Some(reached));
         assert!(!at.rank().unwrap().is_suspect);
     }
 
@@ -715,14 +718,14 @@ mod tests {
     proptest! {
         #[test]
         fn incremental_link_updates_equal_a_full_computation(
-            held in proptest::collection::vec(proptest::collection::vec(0..40_u32, 0..30), 1..6),
+            wanted_count in proptest::collection::vec(proptest::collection::vec(0..40_u32, 0..30), 1..6),
             steps in proptest::collection::vec((0..40_u32, 0..4_u8), 1..30),
         ) {
             let own = member(1_000, 99).id;
             let (mut links, mut members) = (Links::new(own, &RouterOptions::default()), HashMap::new());
             let now = Instant::now();
             let mut holders = Vec::new();
-            for numbers in held {
+            for numbers in wanted_count {
                 let one = Arc::new(Holders::default());
                 one.change(numbers.iter().map(|number| member(*number, 0).id).collect());
                 links.add(&one, &members, &NoPeer);

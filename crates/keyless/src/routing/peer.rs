@@ -381,8 +381,8 @@ impl Peer {
         let permit = InFlightPermit::new(self, request.tenant, request.most)?;
         // The other node must time out first, and send its error. A relay subtracts its own round trip again.
         let back = carrier.direct_round_trip().unwrap_or_default() + request.margin;
-        let there = request.time_left.saturating_sub(back).max(Duration::from_millis(1));
-        let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
+        let remote_time_left = request.time_left.saturating_sub(back).max(Duration::from_millis(1));
+        let timeout_ms = u32::try_from(remote_time_left.as_millis()).unwrap_or(u32::MAX);
         let message = SignRequest { timeout_ms, ..request.message };
         let (id, reply) = carrier.channel.send(message, request.tenant)?;
         let _ = self.unanswered_since_us.compare_exchange(0, self.now_us().max(1), Relaxed, Relaxed);

@@ -26,10 +26,11 @@ const SPILL_MAX: usize = 2;
 
 /// Returns the other nodes of the pod of this node, in order, and the ID that the pod uses for rendezvous hashing.
 pub(super) fn mates(own: NodeId, site: &str, members: &HashMap<NodeId, Member>) -> (Vec<NodeId>, NodeId) {
-    let here = || members.values().filter(|member| member.site == site);
-    let pods = (here().count() + 1).div_ceil(POD_NODES).next_power_of_two();
+    let local_members = || members.values().filter(|member| member.site == site);
+    let pods = (local_members().count() + 1).div_ceil(POD_NODES).next_power_of_two();
     let pod = |node: NodeId| rank(NodeId([0; 16]), node) % pods as u64;
-    let mut mates: Vec<NodeId> = here().map(|member| member.id).filter(|id| pod(*id) == pod(own)).collect();
+    let mut mates: Vec<NodeId> =
+        local_members().map(|member| member.id).filter(|id| pod(*id) == pod(own)).collect();
     mates.sort_unstable();
     let mut hasher = DefaultHasher::new();
     (site, pods, pod(own)).hash(&mut hasher);
@@ -147,14 +148,14 @@ impl Pod {
     pub(super) fn spill(
         &mut self,
         own: NodeId,
-        reached_here: impl Fn(NodeId) -> bool,
+        reached_directly: impl Fn(NodeId) -> bool,
         within: Duration,
         now: Instant,
     ) {
         for (destination, shared) in &mut self.shared {
             let reaches = |node: &NodeId| {
                 if *node == own {
-                    return reached_here(*destination);
+                    return reached_directly(*destination);
                 }
                 self.reaches.get(node).is_some_and(|reached| reached.contains_key(destination))
             };
@@ -203,9 +204,9 @@ impl Pod {
         let shared = self.shared.get(&destination);
         let order = shared.map(|shared| &shared.order[..]).unwrap_or_default();
         let others = helpers.iter().filter(|helper| !order.contains(helper));
-        let way = |node: &NodeId| Some((*node, *self.reaches.get(node)?.get(&destination)?));
+        let round_trip = |node: &NodeId| Some((*node, *self.reaches.get(node)?.get(&destination)?));
         let owners = shared.map_or(1, |shared| shared.by_load);
-        (order.iter().chain(others).filter_map(way).collect(), owners)
+        (order.iter().chain(others).filter_map(round_trip).collect(), owners)
     }
 
     /// Returns whether some node of the pod may soon reach a destination that none reaches now.
@@ -239,7 +240,7 @@ impl Pod {
         self.silent.remove(&node);
         let before = self.reaches.insert(node, reached).unwrap_or_default();
         let now = &self.reaches[&node];
-        let class = |way: &Duration| distance(us(*way));
+        let class = |round_trip: &Duration| distance(us(*round_trip));
         let is_new = |at: &&NodeId| before.get(*at).map(class) != now.get(*at).map(class);
         now.keys().chain(before.keys().filter(|at| !now.contains_key(*at))).filter(is_new).copied().collect()
     }
@@ -303,9 +304,10 @@ mod tests {
     fn losing_a_pod_member_moves_few_other_destinations() {
         let (all, destinations) = (nodes(0..32), nodes(1_000..1_200));
         let before = owners(&all, &destinations);
-        let gone = node(5);
-        let after = owners(&all.iter().copied().filter(|node| *node != gone).collect(), &destinations);
-        let moved = destinations.iter().filter(|at| before[at][0] != gone && before[at][0] != after[at][0]);
+        let removed = node(5);
+        let after = owners(&all.iter().copied().filter(|node| *node != removed).collect(), &destinations);
+        let moved =
+            destinations.iter().filter(|at| before[at][0] != removed && before[at][0] != after[at][0]);
         assert!(moved.count() <= 20, "a tenth");
     }
 

@@ -49,11 +49,11 @@ impl Router {
         request: SignRequest,
         context: &RequestContext<'_>,
     ) -> Result<Vec<u8>, RelayError> {
-        let peer = self.0.assigned_peers.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
+        let peer = self.0.assigned_peers.read().peers.get(&node).cloned().ok_or(RelayError::NoConnection)?;
         let margin = self.0.options.margin;
-        let way = peer.direct_round_trip().ok_or(RelayError::NoWay)? + margin;
+        let required_time = peer.direct_round_trip().ok_or(RelayError::NoConnection)? + margin;
         let request = context.peer_request(request, margin);
-        if request.time_left <= way {
+        if request.time_left <= required_time {
             return Err(RelayError::Late);
         }
         self.0.metrics.relayed();

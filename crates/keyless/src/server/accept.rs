@@ -138,8 +138,8 @@ async fn over_tls(
         tracing::info!(%address, "rejected an unknown node");
         return end::NO_NODE;
     }
-    let places = if is_node { &shared.slots.nodes } else { &shared.slots.known };
-    let Some(_slot) = places.take(None) else {
+    let slots = if is_node { &shared.slots.nodes } else { &shared.slots.known };
+    let Some(_slot) = slots.take(None) else {
         tracing::warn!(%address, "rejected a connection: the maximum number of connections is reached (keys.connections_max)");
         return end::FULL;
     };

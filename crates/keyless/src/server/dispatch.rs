@@ -94,14 +94,14 @@ impl ServerState {
             return caller.fail(Failure::Late);
         }
         let is_long = input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.byte_budget.reserve(input.len(), &tenant));
-        if let Some(None) = held {
-            return caller.fail(Failure::Overloaded(Refusal::Octets));
+        let reserved = is_long.then(|| self.byte_budget.reserve(input.len(), &tenant));
+        if let Some(None) = reserved {
+            return caller.fail(Failure::Overloaded(Refusal::Bytes));
         }
         if let Err(refusal) = self.record(&mut caller, &key, &input) {
             return caller.fail(Failure::Overloaded(refusal));
         }
-        caller.entry_mut().queue(held.flatten());
+        caller.entry_mut().queue(reserved.flatten());
         let Some(in_process_key) = key.in_process_key.clone() else {
             let policy = key.policy.clone().filter(|_| !terms.policy.is_empty());
             return self.dispatch_remote(

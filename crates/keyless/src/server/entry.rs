@@ -134,7 +134,7 @@ impl Failure {
             Self::Relay(RelayError::Answered(code, _)) => *code,
             Self::Relay(RelayError::Full) => Code::ResourceExhausted,
             Self::Relay(RelayError::Late) => Code::DeadlineExceeded,
-            Self::Relay(RelayError::NoWay | RelayError::Lost) => Code::Unavailable,
+            Self::Relay(RelayError::NoConnection | RelayError::Lost) => Code::Unavailable,
             Self::Unavailable(_) | Self::Stopping => Code::Unavailable,
             Self::Policy(_)
             | Self::RemotePolicy(_)
@@ -198,7 +198,7 @@ struct ForwardedSpan {
 pub(super) struct Entry {
     metrics: Metrics,
     tenant: Arc<Tenant>,
-    place: usize,
+    operation_index: usize,
     began: Instant,
     /// Number of the tenant's requests in progress at arrival, including this one.
     in_flight: i64,
@@ -224,17 +224,17 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Creates the entry. `place` is the index of the operation in [`crate::operation::OPERATIONS`].
-    pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
+    /// Creates the entry. `operation_index` is the index of the operation in [`crate::operation::OPERATIONS`].
+    pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, operation_index: usize, origin: Origin) -> Self {
         let began = Instant::now();
-        metrics.began(place);
+        metrics.began(operation_index);
         let Origin { span, trace, key, request_id, is_relayed, client } = origin;
         let in_flight = if is_relayed { 0 } else { tenant.began(began) };
         let is_exported = metrics.traces().wants(trace.as_ref());
         Self {
             metrics,
             tenant,
-            place,
+            operation_index,
             began,
             in_flight,
             queued: None,
@@ -279,7 +279,7 @@ impl Entry {
     pub(super) fn queue(&mut self, reserved: Option<ReservedBytes>) {
         self.reserved = reserved;
         self.is_queued = true;
-        self.metrics.queued(self.place);
+        self.metrics.queued(self.operation_index);
         self.stage = self.child("queue");
     }
 
@@ -295,7 +295,7 @@ impl Entry {
 
     fn leave_queue(&mut self) {
         if std::mem::take(&mut self.is_queued) {
-            self.metrics.dequeued(self.place);
+            self.metrics.dequeued(self.operation_index);
         }
     }
 
@@ -328,17 +328,17 @@ impl Entry {
     pub(super) fn failed(&mut self, failure: &Failure, name: &'static str) {
         if let Failure::Overloaded(refusal) = failure {
             self.metrics.refused(*refusal);
-            self.metrics.opcode_refused(self.place);
+            self.metrics.opcode_refused(self.operation_index);
             self.tenant.counters().refused(*refusal);
         }
-        self.metrics.error(Some(self.place), name);
+        self.metrics.error(Some(self.operation_index), name);
         self.span.in_scope(|| tracing::debug!(%failure, error = name, "a request failed"));
         self.ended(Some((name, failure)), false);
     }
 
     /// Prepares the signature record, which is written when the request is answered.
     pub(super) fn record(&mut self, slot: Slot, key: Arc<Key>, input: &[u8]) {
-        self.draft = Some(Draft::new(slot, key, OPERATIONS[self.place].1, input));
+        self.draft = Some(Draft::new(slot, key, OPERATIONS[self.operation_index].1, input));
     }
 
     /// Marks the request as done, and completes its record. The reply is sent next.
@@ -362,7 +362,7 @@ impl Entry {
         (self.stage, self.reserved, self.draft) = (Span::none(), None, None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
-        self.metrics.ended(self.place, took);
+        self.metrics.ended(self.operation_index, took);
         if !self.is_relayed {
             self.tenant.ended(now, took);
         }
@@ -378,15 +378,15 @@ impl Entry {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);
         let has_name = self.trace.is_some() || self.forwarded_span.is_some() || self.request_id.is_some();
-        let is_kept = is_notable || has_name;
-        if !is_kept && !self.is_exported {
+        let is_stored = is_notable || has_name;
+        if !is_stored && !self.is_exported {
             return;
         }
         let known = self.forwarded_span.as_ref().map(|passed| passed.as_span);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let end = match failed {
             Some((name, failure)) => End::Failed(name, traces::failure(failure)),
-            None if cancelled => End::Gone,
+            None if cancelled => End::Cancelled,
             None => End::Done,
         };
         let record = Record {
@@ -397,7 +397,7 @@ impl Entry {
             at_us: u64::try_from(now.saturating_sub(took).as_micros()).unwrap_or(u64::MAX),
             tenant: self.tenant.name().into(),
             key: self.key,
-            place: self.place,
+            operation_index: self.operation_index,
             took,
             queued: self.queued,
             hops: self.forwarded_span.as_ref().map(|passed| Box::new(FinishedHops::of(&passed.hops))),
@@ -407,7 +407,7 @@ impl Entry {
         if self.is_exported {
             traces.export(&record);
         }
-        if is_kept {
+        if is_stored {
             traces.keep(if is_notable { Kind::Notable } else { Kind::Other }, record);
         }
     }
@@ -435,8 +435,9 @@ mod tests {
     fn request_is_counted_as_queued_until_started_or_dropped() {
         let metrics = Metrics::default();
         let tenants = Tenants::new(metrics.clone(), 1);
-        let place = OPERATIONS.iter().position(|(_, name, _)| *name == "ed25519").unwrap();
-        let entry = || Entry::new(metrics.clone(), tenants.named(DEFAULT), place, Origin::default());
+        let operation_index = OPERATIONS.iter().position(|(_, name, _)| *name == "ed25519").unwrap();
+        let entry =
+            || Entry::new(metrics.clone(), tenants.named(DEFAULT), operation_index, Origin::default());
         let figures = || {
             let (mut registry, mut text) = (Registry::default(), String::new());
             metrics.register(&mut registry);

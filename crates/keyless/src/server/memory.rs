@@ -25,10 +25,10 @@ pub(super) struct ReservedBytes(
 impl ByteBudget {
     pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
         let of_tenant = tenant.bytes(count, BYTES_MAX / 2)?;
-        // If the total is exceeded, dropping `held` returns the bytes.
-        let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
+        // If the total is exceeded, dropping `reserved` returns the bytes.
+        let reserved = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);
-        (before + count <= BYTES_MAX).then_some(held)
+        (before + count <= BYTES_MAX).then_some(reserved)
     }
 }
 

@@ -71,10 +71,10 @@ pub enum StartError {
     #[error(transparent)]
     Tenant(#[from] TenantError),
     /// Another process listens at the address or socket, or the process lacks the permission.
-    #[error("cannot listen on {place}: {source}")]
+    #[error("cannot listen on {address}: {source}")]
     Bind {
         /// Address or path of the listener.
-        place: String,
+        address: String,
         /// Operating system error, for example for an address that is in use.
         source: io::Error,
     },
@@ -207,8 +207,8 @@ async fn bind_socket(path: Option<&Path>) -> Result<Option<(BoundSocket, UnixLis
     BoundSocket::at(path).await.map(Some).map_err(|source| bind_error(path.display(), source))
 }
 
-fn bind_error(place: impl fmt::Display, source: io::Error) -> StartError {
-    StartError::Bind { place: place.to_string(), source }
+fn bind_error(address: impl fmt::Display, source: io::Error) -> StartError {
+    StartError::Bind { address: address.to_string(), source }
 }
 
 impl Running {

@@ -26,7 +26,7 @@ impl ServerState {
         else {
             // A node may use another path; other callers learn nothing about nodes.
             let is_node = call.is_node;
-            return call.fail(if is_node { RelayError::NoWay.into() } else { Failure::UnknownKey });
+            return call.fail(if is_node { RelayError::NoConnection.into() } else { Failure::UnknownKey });
         };
         let tenant = Arc::clone(call.entry.tenant());
         let deadline = due.unwrap_or_else(|| call.entry.began() + self.options.deadline);
@@ -34,12 +34,12 @@ impl ServerState {
             return call.fail(Failure::Relay(RelayError::Full));
         };
         let is_long = request.input.len() > DIGEST_MAX;
-        let held = is_long.then(|| self.byte_budget.reserve(request.input.len(), &tenant));
-        if let Some(None) = held {
+        let reserved = is_long.then(|| self.byte_budget.reserve(request.input.len(), &tenant));
+        if let Some(None) = reserved {
             return call.fail(Failure::Relay(RelayError::Full));
         }
         let counted = self.metrics.remote();
-        call.entry.queue(held.flatten());
+        call.entry.queue(reserved.flatten());
         self.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("keyless-relay");
             let _permits = (permit, counted);

@@ -26,7 +26,7 @@ const REPLY: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Unread(AtomicUsize);
 
-fn octets(outcome: &Outcome) -> usize {
+fn bytes(outcome: &Outcome) -> usize {
     REPLY + outcome.as_ref().map_or(0, Vec::len)
 }
 
@@ -64,7 +64,7 @@ impl Replies {
 
     fn push(&self, id: u64, outcome: Outcome) {
         if self.is_open() {
-            self.unread.0.fetch_add(octets(&outcome), Ordering::Relaxed);
+            self.unread.0.fetch_add(bytes(&outcome), Ordering::Relaxed);
             let mut state = self.state.lock();
             // A later request may use this ID again.
             if state.under_way.as_mut().and_then(|ids| ids.remove(&id)) == Some(true) {
@@ -104,7 +104,7 @@ impl CancelSignal {
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        let left = self.state.get_mut().ready.iter().map(|(_, outcome)| octets(outcome)).sum();
+        let left = self.state.get_mut().ready.iter().map(|(_, outcome)| bytes(outcome)).sum();
         self.unread.0.fetch_sub(left, Ordering::Relaxed);
     }
 }
@@ -181,7 +181,7 @@ impl Inbox {
         self.replies.waker.register(context.waker());
         match self.replies.state.lock().ready.pop_front() {
             Some(reply) => {
-                self.replies.unread.0.fetch_sub(octets(&reply.1), Ordering::Relaxed);
+                self.replies.unread.0.fetch_sub(bytes(&reply.1), Ordering::Relaxed);
                 self.expected -= 1;
                 Poll::Ready(Some(reply))
             }
@@ -220,10 +220,10 @@ impl Call {
         self.replies.is_wanted(self.id)
     }
 
-    pub(super) fn done(mut self, octets: Vec<u8>) {
+    pub(super) fn done(mut self, bytes: Vec<u8>) {
         self.open = false;
         self.entry.done();
-        self.replies.push(self.id, Ok(octets));
+        self.replies.push(self.id, Ok(bytes));
     }
 
     pub(super) fn fail(mut self, failure: Failure) {
@@ -233,7 +233,7 @@ impl Call {
     fn push_failure(&mut self, failure: Failure) {
         // The sending node may use another path to the destination.
         let failure = match failure {
-            Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoWay),
+            Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoConnection),
             failure => failure,
         };
         self.open = false;

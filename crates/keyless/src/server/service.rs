@@ -190,7 +190,7 @@ fn reply(id: u64, outcome: Outcome) -> SignReply {
 fn way(failure: &Failure) -> proto::failure::Way {
     use proto::failure::Way;
     match failure {
-        Failure::Relay(RelayError::NoWay) => Way::None,
+        Failure::Relay(RelayError::NoConnection) => Way::None,
         Failure::Relay(RelayError::Full) => Way::Full,
         Failure::Relay(RelayError::Lost) => Way::Lost,
         Failure::Relay(RelayError::Late) => Way::Late,

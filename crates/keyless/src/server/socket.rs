@@ -34,8 +34,8 @@ impl BoundSocket {
                 ));
             }
             // A busy server causes another error.
-            let gone = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-            if !UnixStream::connect(path).await.is_err_and(gone) {
+            let is_refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+            if !UnixStream::connect(path).await.is_err_and(is_refused) {
                 return Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
                     "another server listens on this socket",
@@ -48,7 +48,7 @@ impl BoundSocket {
         let folder = PathBuf::from(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::DirBuilder::new().mode(FOLDER_MODE).create(&folder)?;
-        let place = || {
+        let bind_socket = || {
             let new = folder.join("s");
             let listener = UnixListener::bind(&new)?;
             std::fs::set_permissions(&new, std::fs::Permissions::from_mode(MODE))?;
@@ -56,7 +56,7 @@ impl BoundSocket {
             std::fs::rename(&new, path)?;
             Ok((Self { path: path.to_owned(), inode }, listener))
         };
-        let placed = place();
+        let placed = bind_socket();
         let _ = std::fs::remove_dir_all(&folder);
         placed
     }

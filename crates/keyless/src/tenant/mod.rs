@@ -258,9 +258,9 @@ impl Tenants {
         }
         let mut table = self.table.write();
         let before = |name: &str| table.tenants.iter().find(|tenant| tenant.name() == name);
-        let kept: HashSet<usize> =
+        let used_lines: HashSet<usize> =
             options.iter().filter_map(|tenant| before(&tenant.name)).map(|tenant| tenant.line()).collect();
-        let mut free = (0..).filter(|line| !kept.contains(line));
+        let mut free = (0..).filter(|line| !used_lines.contains(line));
         let mut tenants = Vec::new();
         for options in &options {
             let known = before(&options.name);
@@ -275,9 +275,9 @@ impl Tenants {
             }
             tenants.push(Arc::new(tenant));
         }
-        for gone in &table.tenants {
-            if !options.iter().any(|tenant| tenant.name == gone.name()) {
-                self.metrics.forget_tenant(gone.name());
+        for old_tenant in &table.tenants {
+            if !options.iter().any(|tenant| tenant.name == old_tenant.name()) {
+                self.metrics.forget_tenant(old_tenant.name());
             }
         }
         let mut shares = vec![0; tenants.iter().map(|tenant| tenant.line() + 1).max().unwrap_or(1)];

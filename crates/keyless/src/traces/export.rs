@@ -31,18 +31,18 @@ impl SpanBuilder {
 }
 
 /// Returns the spans of a request, below the span of its caller. Its stages are `queue` and `sign`, or `queue`, `connect` and
-/// `wire` with an `ask` span for each node that was tried. The request to another node contains the ID of the `wire` span, so the
+/// `wire` with an `attempt` span for each node that was tried. The request to another node contains the ID of the `wire` span, so the
 /// spans of that node are below `wire`.
 pub(super) fn spans(record: &Record) -> Vec<Span> {
     let maker = SpanBuilder { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
     let took = record.took;
-    let name = OPERATIONS.get(record.place).map_or("unknown", |(_, name, _)| name);
+    let name = OPERATIONS.get(record.operation_index).map_or("unknown", |(_, name, _)| name);
     let mut request = maker.span(record.parent, name, Duration::ZERO, took);
     request.kind = Kind::Server;
     request.attributes = attributes(record);
     request.error = match &record.end {
         End::Failed(_, why) => Some(why.clone()),
-        End::Done | End::Gone => None,
+        End::Done | End::Cancelled => None,
     };
     let own = request.id;
     let mut all = vec![request];
@@ -53,26 +53,26 @@ pub(super) fn spans(record: &Record) -> Vec<Span> {
         return all;
     };
     // If no node was tried, the whole time was spent waiting for a connection.
-    let asked = hops.connect.map_or(took, |connect| (queued + connect).min(took));
-    all.push(maker.span(own, "connect", queued, asked));
+    let connected_at = hops.connect.map_or(took, |connect| (queued + connect).min(took));
+    all.push(maker.span(own, "connect", queued, connected_at));
     if hops.connect.is_none() {
         return all;
     }
-    let wire = Span { id: record.span, kind: Kind::Client, ..maker.span(own, "wire", asked, took) };
+    let wire = Span { id: record.span, kind: Kind::Client, ..maker.span(own, "wire", connected_at, took) };
     all.push(wire);
     for hop in hops.all() {
         let from = queued + hop.after;
         let until = hop.end.map_or(took, |(took, _)| from + took);
-        let mut ask = maker.span(record.span, "ask", from, until);
+        let mut attempt = maker.span(record.span, "ask", from, until);
         let text = |name, value: &str| (name, value.to_owned());
-        ask.attributes = vec![
+        attempt.attributes = vec![
             text("bulla.node", &hop.node),
             text("bulla.site", &hop.site),
             text("bulla.why", hop.why),
             text("bulla.outcome", hop.outcome()),
         ];
-        ask.error = hop.end.and_then(|(_, error)| error).map(str::to_owned);
-        all.push(ask);
+        attempt.error = hop.end.and_then(|(_, error)| error).map(str::to_owned);
+        all.push(attempt);
     }
     all
 }
@@ -80,7 +80,7 @@ pub(super) fn spans(record: &Record) -> Vec<Span> {
 fn attributes(record: &Record) -> Vec<(&'static str, String)> {
     let outcome = match &record.end {
         End::Done => "done",
-        End::Gone => "gone",
+        End::Cancelled => "gone",
         End::Failed(name, _) => name,
     };
     let mut all = vec![("bulla.tenant", record.tenant.to_string()), ("bulla.outcome", outcome.to_owned())];

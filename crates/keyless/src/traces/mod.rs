@@ -259,7 +259,7 @@ mod tests {
             at_us,
             tenant: "shop".into(),
             key: None,
-            place: 0,
+            operation_index: 0,
             took: Duration::from_micros(30),
             queued: Some(Duration::from_micros(10)),
             hops: None,
@@ -302,15 +302,15 @@ mod tests {
         for at in 0..3 * KEPT_MAX as u64 {
             traces.keep(Kind::Notable, record(7, at));
         }
-        let kept: Vec<u64> = traces.0.notable.all().map(|record| record.at_us).collect();
-        assert_eq!(kept.len(), KEPT_MAX);
-        assert!(kept.iter().all(|at| *at >= 2 * KEPT_MAX as u64), "an old one is there");
-        let told = answer_of(&traces, "/traces");
+        let stored: Vec<u64> = traces.0.notable.all().map(|record| record.at_us).collect();
+        assert_eq!(stored.len(), KEPT_MAX);
+        assert!(stored.iter().all(|at| *at >= 2 * KEPT_MAX as u64), "an old one is there");
+        let response = answer_of(&traces, "/traces");
         assert_eq!(
-            (told["requests"].as_array().unwrap().len(), &told["more"]),
+            (response["requests"].as_array().unwrap().len(), &response["more"]),
             (TRACES_FOUND_MAX, &true.into())
         );
-        assert_eq!(told["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
+        assert_eq!(response["requests"][0]["at_us"], 3 * KEPT_MAX as u64 - 1, "the newest first");
     }
 
     #[test]
@@ -321,21 +321,21 @@ mod tests {
         };
         (0..20).for_each(|at| fail("quiet", at));
         (20..4 * KEPT_MAX as u64).for_each(|at| fail("noisy", at));
-        let kept = |tenant: &str| traces.0.notable.all().filter(|record| &*record.tenant == tenant).count();
-        assert_eq!((kept("quiet"), kept("noisy")), (20, KEPT_MAX - 20));
-        let told = answer_of(&traces, "/traces");
-        let told = told["requests"].as_array().unwrap();
-        let quiet = told.iter().filter(|request| request["tenant"] == "quiet").count();
-        assert_eq!((quiet, told.len()), (20, TRACES_FOUND_MAX), "and all of them are told");
+        let stored = |tenant: &str| traces.0.notable.all().filter(|record| &*record.tenant == tenant).count();
+        assert_eq!((stored("quiet"), stored("noisy")), (20, KEPT_MAX - 20));
+        let response = answer_of(&traces, "/traces");
+        let response = response["requests"].as_array().unwrap();
+        let quiet = response.iter().filter(|request| request["tenant"] == "quiet").count();
+        assert_eq!((quiet, response.len()), (20, TRACES_FOUND_MAX), "and all of them are told");
         // Tenants that fail equally often have equally many entries, and the total stays limited.
         let from = 5 * KEPT_MAX as u64;
         let all = ["noisy", "second", "third", "fourth", "fifth"];
         for at in 0..4 * KEPT_MAX as u64 {
             all.into_iter().for_each(|tenant| fail(tenant, from + at));
         }
-        assert_eq!((kept("quiet"), traces.0.notable.all().count()), (20, KEPT_MAX));
+        assert_eq!((stored("quiet"), traces.0.notable.all().count()), (20, KEPT_MAX));
         for tenant in all {
-            assert!(kept(tenant) > KEPT_MAX / 6, "{tenant}: {}", kept(tenant));
+            assert!(stored(tenant) > KEPT_MAX / 6, "{tenant}: {}", stored(tenant));
         }
     }
 
@@ -358,19 +358,19 @@ mod tests {
                 });
             }
         });
-        let kept = traces.0.others.all().count() as u64;
+        let stored = traces.0.others.all().count() as u64;
         // Rings are filled in turn. If a ring is locked, one of the next three is used. No ring becomes full in this test.
         assert!(THREADS * EACH * TRIES as u64 <= KEPT_MAX as u64, "all have room");
-        assert_eq!(kept + traces.0.dropped.get(), THREADS * EACH);
+        assert_eq!(stored + traces.0.dropped.get(), THREADS * EACH);
     }
 
     #[test]
     fn trace_is_dropped_without_waiting_when_all_rings_are_locked() {
         let traces = Traces::default();
-        let held: Vec<_> = traces.0.others.shards.iter().map(|shard| shard.lock()).collect();
+        let guards: Vec<_> = traces.0.others.shards.iter().map(|shard| shard.lock()).collect();
         traces.keep(Kind::Other, record(1, 1));
         assert_eq!(traces.0.dropped.get(), 1);
-        drop(held);
+        drop(guards);
         traces.keep(Kind::Other, record(1, 1));
         assert_eq!((traces.0.others.all().count(), traces.0.dropped.get()), (1, 1));
     }
@@ -383,9 +383,9 @@ mod tests {
         hops.finish(second, None);
         hops.finish(first, Some("late"));
         hops.start("ams-1", "amsterdam", "hedged");
-        let mut kept = record(1, 1);
-        kept.hops = Some(Box::new(FinishedHops::of(&hops)));
-        let shown = serde_json::to_value(kept.view()).unwrap();
+        let mut stored = record(1, 1);
+        stored.hops = Some(Box::new(FinishedHops::of(&hops)));
+        let shown = serde_json::to_value(stored.view()).unwrap();
         let of = |member: &str| -> Vec<&str> {
             shown["asked"].as_array().unwrap().iter().map(|hop| hop[member].as_str().unwrap()).collect()
         };

@@ -67,7 +67,7 @@ pub(crate) enum End {
     /// The request was answered.
     Done,
     /// The client cancelled the request.
-    Gone,
+    Cancelled,
     /// The request failed: name of the error in the protocol, and its message.
     Failed(&'static str, String),
 }
@@ -86,7 +86,7 @@ pub(crate) struct Record {
     pub(crate) tenant: Box<str>,
     pub(crate) key: Option<KeyName>,
     /// Index in [`OPERATIONS`].
-    pub(crate) place: usize,
+    pub(crate) operation_index: usize,
     pub(crate) took: Duration,
     /// Time in the queue; `None` if the request was never started.
     pub(crate) queued: Option<Duration>,
@@ -177,7 +177,7 @@ impl Record {
         let signing = self.queued.filter(|_| hops.is_none()).map(|queued| self.took.saturating_sub(queued));
         let (outcome, failure) = match &self.end {
             End::Done => ("done", None),
-            End::Gone => ("gone", None),
+            End::Cancelled => ("gone", None),
             End::Failed(name, why) => (*name, Some(why.as_str())),
         };
         RecordView {
@@ -188,7 +188,7 @@ impl Record {
             at_us: self.at_us,
             tenant: &self.tenant,
             key: self.key.map(|key| key.to_string()),
-            opcode: OPERATIONS.get(self.place).map_or("unknown", |(_, name, _)| name),
+            opcode: OPERATIONS.get(self.operation_index).map_or("unknown", |(_, name, _)| name),
             outcome,
             failure,
             took_us: micros(self.took),

@@ -23,8 +23,8 @@ struct Waiting {
 
 impl Responder for Waiting {
     fn is_waiting(&self) -> bool {
-        if let Some((here, open)) = &self.gate {
-            here.send(()).unwrap();
+        if let Some((arrived, open)) = &self.gate {
+            arrived.send(()).unwrap();
             open.recv_timeout(TIMEOUT).unwrap();
         }
         true
@@ -54,10 +54,10 @@ async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     let unbatched = if cost == Cost::Light { KeyType::Ed25519 } else { KeyType::P384 };
     let (answer, answers) = mpsc::channel();
     let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
-    let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
-    let first = job(usize::MAX, key(unbatched), Some((here, opened)));
+    let ((arrived, arrival), (open, opened)) = (mpsc::channel(), mpsc::channel());
+    let first = job(usize::MAX, key(unbatched), Some((arrived, opened)));
     assert!(stage.submit(cost, first).is_ok());
-    is_here.recv_timeout(TIMEOUT).unwrap();
+    arrival.recv_timeout(TIMEOUT).unwrap();
     for (number, kind) in kinds.iter().enumerate() {
         key(*kind).prepare();
         assert!(stage.submit(cost, job(number, key(*kind), None)).is_ok());
@@ -129,18 +129,18 @@ async fn keys_are_batched_after_their_first_signature_by_one_worker() {
     let stage = Stage::start(1, Batches::All).unwrap();
     for round in 0..2 {
         let (answer, answers) = mpsc::channel();
-        let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
-        let ((first_here, is_first_here), (open_first, first_opened)) = (mpsc::channel(), mpsc::channel());
+        let ((arrived, arrival), (open, opened)) = (mpsc::channel(), mpsc::channel());
+        let ((first_arrived, first_arrival), (open_first, first_opened)) = (mpsc::channel(), mpsc::channel());
         let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
-        let first = job(BATCH, key(KeyType::P384), Some((first_here, first_opened)));
+        let first = job(BATCH, key(KeyType::P384), Some((first_arrived, first_opened)));
         assert!(stage.submit(Cost::Medium, first).is_ok());
-        is_first_here.recv_timeout(TIMEOUT).unwrap();
-        let mut gate = Some((here, opened));
+        first_arrival.recv_timeout(TIMEOUT).unwrap();
+        let mut gate = Some((arrived, opened));
         for (number, key) in keys.iter().enumerate() {
             assert!(stage.submit(Cost::Medium, job(number, key, gate.take())).is_ok());
         }
         open_first.send(()).unwrap();
-        is_here.recv_timeout(TIMEOUT).unwrap();
+        arrival.recv_timeout(TIMEOUT).unwrap();
         let under_way = stage.figures(Cost::Medium);
         let is_batch = round == 1 && is_batched(KeyType::Rsa2048, PSS, Batches::All);
         assert_eq!((under_way.running, under_way.working), (if is_batch { BATCH } else { 1 }, 1), "{round}");
@@ -206,10 +206,10 @@ async fn expired_jobs_are_excluded_from_batches() {
         responder: Waiting { number, gate, answer: answer.clone() },
     };
     let (now, then) = (Instant::now(), Instant::now() + TIMEOUT);
-    let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
-    let first = job(BATCH, KeyType::P384, then, Some((here, opened)));
+    let ((arrived, arrival), (open, opened)) = (mpsc::channel(), mpsc::channel());
+    let first = job(BATCH, KeyType::P384, then, Some((arrived, opened)));
     assert!(stage.submit(Cost::Medium, first).is_ok());
-    is_here.recv_timeout(TIMEOUT).unwrap();
+    arrival.recv_timeout(TIMEOUT).unwrap();
     for number in 0..BATCH {
         let deadline = if number % 2 == 0 { now } else { then };
         assert!(stage.submit(Cost::Medium, job(number, KeyType::Rsa2048, deadline, None)).is_ok());

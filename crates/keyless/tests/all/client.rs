@@ -80,13 +80,13 @@ async fn every_key_type_signs_over_tls_and_over_the_unix_socket() {
     let over_socket = client(&[unix(&world)], calm()).0;
     for client in [over_tls, over_socket] {
         for kind in KINDS {
-            let here = key(kind);
-            let remote = client.key(here.spki()).unwrap();
-            assert_eq!((remote.key_type(), remote.ski()), (kind, ski(here)));
+            let local = key(kind);
+            let remote = client.key(local.spki()).unwrap();
+            assert_eq!((remote.key_type(), remote.ski()), (kind, ski(local)));
             let scheme = Scheme::of(kind).unwrap();
             let signature = remote.sign(b"a message", deadline()).await.unwrap();
             let input = scheme.input(b"a message").unwrap();
-            assert!(openssl_verifies(here.spki(), scheme, &input, &signature), "{kind}");
+            assert!(openssl_verifies(local.spki(), scheme, &input, &signature), "{kind}");
         }
         client.stop().await;
     }
@@ -174,10 +174,10 @@ async fn client_fails_fast_when_the_service_is_down_and_reconnects() {
     assert!(began.elapsed() < TIMEOUT / 10, "nobody waits for a service that is gone");
 
     let options = Options { socket: Some(socket), ..Options::default() };
-    let again = keyless::server::start(options, set, keyless::Metrics::default()).await.unwrap();
+    let restarted = keyless::server::start(options, set, keyless::Metrics::default()).await.unwrap();
     until(|| client.is_up()).await;
     client.call(&items, deadline()).await.unwrap();
-    again.stop().await;
+    restarted.stop().await;
 }
 
 #[tokio::test]
@@ -187,17 +187,17 @@ async fn client_fails_over_on_lost_or_overloaded_service_only() {
     let hasty = Options { deadline: Duration::from_millis(1), ..Options::default() };
     let first = World::with(hasty, vec![slow.clone() as KeyRef]).await;
     let second = World::with(patient(), vec![slow.clone() as KeyRef]).await;
-    let gone = Server::Unix(first.folder.path().join("nobody"));
-    let (client, figures) = client(&[gone, unix(&first), unix(&second)], calm());
+    let missing = Server::Unix(first.folder.path().join("nobody"));
+    let (client, figures) = client(&[missing, unix(&first), unix(&second)], calm());
     until(|| figures.sum("bulla_keyless_client_up", "") == 2.0).await;
 
-    let asked = tokio::spawn({
+    let pending = tokio::spawn({
         let (client, items) = (client.clone(), ecdsa(&*slow));
         async move { client.call(&items, deadline()).await }
     });
     until(|| second.figure("bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}") == 1.0).await;
     open.send(true).unwrap();
-    asked.await.unwrap().unwrap();
+    pending.await.unwrap().unwrap();
     assert_eq!(figures.sum("bulla_keyless_client_retries_total", "made"), 1.0);
 
     first.keys.put("more", Vec::new());
@@ -212,17 +212,17 @@ async fn idle_connection_is_kept_by_pings_and_closed_without_replies() {
     let idle = Options { socket_idle: Duration::from_secs(6), ..patient() };
     let world = World::with(idle, Vec::new()).await;
     let often = ClientOptions { ping_every: Duration::from_millis(200), ..calm() };
-    let (kept, figures) = client(&[unix(&world)], often);
+    let (idle_client, figures) = client(&[unix(&world)], often);
     until(|| world.figure("bulla_keyless_request_duration_seconds_count{opcode=\"ping\"}") >= 40.0).await;
     assert_eq!(figures.made(), 1.0);
-    kept.stop().await;
+    idle_client.stop().await;
 
     let mute = world.folder.path().join("mute");
     let listener = UnixListener::bind(&mute).unwrap();
     let hold = tokio::spawn(async move {
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         while let Ok((stream, _)) = listener.accept().await {
-            held.push(stream);
+            streams.push(stream);
         }
     });
     let impatient = ClientOptions {

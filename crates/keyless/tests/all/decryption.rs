@@ -21,7 +21,7 @@ const BYTES: usize = 256;
 /// A simulated hardware security module key, which returns its input reversed.
 #[derive(Debug, Default)]
 struct Module {
-    asked: AtomicUsize,
+    calls: AtomicUsize,
 }
 
 impl Signer for Module {
@@ -42,7 +42,7 @@ impl Signer for Module {
         c: &'a [u8],
         _: Deadline,
     ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
-        self.asked.fetch_add(1, Relaxed);
+        self.calls.fetch_add(1, Relaxed);
         let clear: Vec<u8> = c.iter().rev().copied().collect();
         Box::pin(std::future::ready(Ok(clear.into())))
     }
@@ -68,8 +68,8 @@ async fn decrypt(world: &World, organisation: &str, of: &dyn Signer, c: &[u8]) -
     peer.sign(0x01, ski(of), c).await
 }
 
-fn number(octets: usize) -> Vec<u8> {
-    (0..octets).map(|at| at as u8).collect()
+fn number(length: usize) -> Vec<u8> {
+    (0..length).map(|at| at as u8).collect()
 }
 
 const REFUSED: Option<u8> = Some(ErrorCode::Cryptography as u8);
@@ -103,7 +103,7 @@ async fn decryption_requires_permission_from_the_operator() {
         } else {
             assert_eq!(reply.error(), REFUSED, "{what}");
         }
-        assert_eq!(module.asked.load(Relaxed), usize::from(done), "{what}");
+        assert_eq!(module.calls.load(Relaxed), usize::from(done), "{what}");
         world.running.stop().await;
     }
 }
@@ -111,14 +111,14 @@ async fn decryption_requires_permission_from_the_operator() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn module_key_decrypts_only_full_length_input() {
     let (world, module) = world(true, Vec::new()).await;
-    for octets in [0, 1, BYTES - 1, BYTES + 1, 2 * BYTES] {
-        let reply = decrypt(&world, "a", &*module, &number(octets)).await;
-        assert_eq!(reply.error(), REFUSED, "{octets}");
+    for length in [0, 1, BYTES - 1, BYTES + 1, 2 * BYTES] {
+        let reply = decrypt(&world, "a", &*module, &number(length)).await;
+        assert_eq!(reply.error(), REFUSED, "{length}");
     }
-    assert_eq!(module.asked.load(Relaxed), 0);
+    assert_eq!(module.calls.load(Relaxed), 0);
     // Keys held in this process never decrypt.
-    for (kind, octets) in [(KeyType::Rsa2048, BYTES), (KeyType::P256, 32), (KeyType::Ed25519, 32)] {
-        let reply = decrypt(&world, "a", key(kind), &number(octets)).await;
+    for (kind, length) in [(KeyType::Rsa2048, BYTES), (KeyType::P256, 32), (KeyType::Ed25519, 32)] {
+        let reply = decrypt(&world, "a", key(kind), &number(length)).await;
         assert_eq!(reply.error(), REFUSED, "{kind}");
     }
     world.running.stop().await;

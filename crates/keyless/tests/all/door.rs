@@ -87,8 +87,8 @@ async fn one_address_is_limited_to_a_share_of_pending_handshakes() {
     assert!(matches!(last.read(&mut [0; 1]).await, Ok(0) | Err(_)));
     drop(silent);
     until_let_in(&world).await;
-    let gone = "bulla_keyless_connection_ends_total{kind=\"no-handshake\"}";
-    until(|| world.figures().contains(gone) && world.figure(gone) == 64.0).await;
+    let metric = "bulla_keyless_connection_ends_total{kind=\"no-handshake\"}";
+    until(|| world.figures().contains(metric) && world.figure(metric) == 64.0).await;
     world.running.stop().await;
 }
 

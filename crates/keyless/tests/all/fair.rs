@@ -89,8 +89,8 @@ proptest! {
 
     /// Each job is returned exactly once, in the order of its line. The count is correct after every step.
     #[test]
-    fn every_job_is_returned_exactly_once_and_in_order(steps in prop::collection::vec(step(4), 1..400), places in 1..50_usize) {
-        let mut fair = FairQueue::new(places, DEAREST);
+    fn every_job_is_returned_exactly_once_and_in_order(steps in prop::collection::vec(step(4), 1..400), capacity in 1..50_usize) {
+        let mut fair = FairQueue::new(capacity, DEAREST);
         let mut shares = vec![1, 0, 0, 0];
         let mut model: Vec<std::collections::VecDeque<u64>> = vec![std::collections::VecDeque::new(); 4];
         let mut number = 0;
@@ -98,7 +98,7 @@ proptest! {
             match step {
                 Step::Put { line, work } => {
                     number += 1;
-                    let free = places.saturating_sub(fair.waiting());
+                    let free = capacity.saturating_sub(fair.waiting());
                     match fair.put(line, work, (line, number)) {
                         Ok(()) => {
                             prop_assert!(shares[line] > 0);

@@ -15,6 +15,6 @@ fn generated_code_matches_the_protocol_definition() {
         .compile_fds(definition)
         .unwrap();
     let made = std::fs::read_to_string(folder.path().join("bulla.keys.v1.rs")).unwrap();
-    let kept = home.join("src/native/bulla.keys.v1.rs");
-    testbed::check_generated(&kept, &made, "cargo test -p keyless --test all generated");
+    let committed = home.join("src/native/bulla.keys.v1.rs");
+    testbed::check_generated(&committed, &made, "cargo test -p keyless --test all generated");
 }

@@ -44,15 +44,15 @@ async fn messages_are_parsed_from_single_bytes_and_from_large_chunks() {
             .unwrap();
         message
     };
-    for octet in ping(0, b"drip") {
-        peer.send(&[octet]).await.unwrap();
+    for byte in ping(0, b"drip") {
+        peer.send(&[byte]).await.unwrap();
     }
     assert_eq!(peer.next().await.unwrap().payload, b"drip");
     let mut heap = Vec::new();
     for id in 0..200 {
         heap.extend(ping(id, &vec![id as u8; if id % 50 == 0 { 65_000 } else { 5 }]));
     }
-    let (asked, answered) = (
+    let (sender, answered) = (
         tokio::spawn(async move {
             // Split at arbitrary positions.
             for part in heap.chunks(7_777) {
@@ -65,7 +65,7 @@ async fn messages_are_parsed_from_single_bytes_and_from_large_chunks() {
         }),
         200,
     );
-    let mut peer = asked.await.unwrap();
+    let mut peer = sender.await.unwrap();
     for id in 0..answered {
         assert_eq!(peer.next().await.unwrap().id, id);
     }

@@ -82,14 +82,14 @@ async fn idle_connection_closes_after_its_requests_are_answered() {
     let ended = || world.figure("bulla_keyless_connection_ends_total{kind=\"idle\"}");
     until(|| world.figures().contains("kind=\"idle\"") && ended() == 1.0).await;
     // The connection stays open for a request in flight.
-    let mut asking = world.connect().await;
+    let mut active = world.connect().await;
     let items = MessageItems { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..MessageItems::default() };
-    let id = asking.ask(&items).await;
+    let id = active.send_request(&items).await;
     tokio::time::sleep(MORE).await;
     assert_eq!(ended(), 1.0, "it is under way still");
     open.send_replace(true);
-    assert_eq!(asking.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
-    assert_eq!(asking.next().await, None);
+    assert_eq!(active.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
+    assert_eq!(active.next().await, None);
     // The idle timeout of the Unix socket is one hour.
     let mut local = world.connect_socket().await;
     tokio::time::sleep(MORE).await;
@@ -104,7 +104,7 @@ async fn shutdown_answers_requests_in_flight_and_removes_the_socket() {
     let world = World::with(patient(), vec![slow as KeyRef]).await;
     let (mut peer, mut silent) = (world.connect().await, world.connect_socket().await);
     let items = MessageItems { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..MessageItems::default() };
-    let id = peer.ask(&items).await;
+    let id = peer.send_request(&items).await;
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
     until(|| world.figure(under_way) == 1.0).await;
     let (socket, address) = (world.socket(), world.running.address.unwrap());
@@ -130,7 +130,7 @@ async fn pending_requests_are_cancelled_when_the_connection_closes() {
     let world = World::with(options, vec![slow as KeyRef]).await;
     let mut peer = world.connect_socket().await;
     for _ in 0..100 {
-        peer.ask(&MessageItems {
+        peer.send_request(&MessageItems {
             opcode: 0x15,
             ski: Some(name),
             payload: &[1; 32],

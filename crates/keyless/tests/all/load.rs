@@ -26,7 +26,7 @@ async fn slow_key_does_not_delay_other_keys_on_the_same_connection() {
         |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..MessageItems::default() };
     let mut waiting = Vec::new();
     for _ in 0..REMOTE_PER_KEY_MAX {
-        waiting.push(peer.ask(&at(name)).await);
+        waiting.push(peer.send_request(&at(name)).await);
     }
     // The limit of requests in flight is reached. Further requests are rejected immediately, because the connection is still read.
     for _ in 0..MORE {
@@ -70,7 +70,7 @@ fn waiting_request_uses_at_most_ten_kilobytes() {
             let names: Vec<_> = slow.iter().map(|key| ski(&**key)).collect();
             let slow = slow.into_iter().map(|key| key as KeyRef).collect();
             let world = World::with(Options { tenants, ..patient() }, slow).await;
-            let here = MessageItems {
+            let local_items = MessageItems {
                 opcode: 0x15,
                 ski: Some(ski(key(KeyType::P256))),
                 payload: &[1; 32],
@@ -80,14 +80,14 @@ fn waiting_request_uses_at_most_ten_kilobytes() {
             for _ in 0..KEYS {
                 let mut peer = world.connect_socket().await;
                 for _ in 0..100 {
-                    assert_eq!(peer.call(&here).await.error(), None);
+                    assert_eq!(peer.call(&local_items).await.error(), None);
                 }
                 peers.push(peer);
             }
             let (before, threads) = (resident(), threads());
             for (peer, name) in peers.iter_mut().zip(&names) {
                 for _ in 0..EACH {
-                    peer.ask(&MessageItems { ski: Some(*name), ..here }).await;
+                    peer.send_request(&MessageItems { ski: Some(*name), ..local_items }).await;
                 }
             }
             until(|| world.figure("bulla_keyless_elsewhere_in_flight") == (KEYS * EACH) as f64).await;
@@ -98,7 +98,7 @@ fn waiting_request_uses_at_most_ten_kilobytes() {
             assert_eq!(self::threads(), threads);
             for peer in &mut peers {
                 for _ in 0..100 {
-                    assert_eq!(peer.call(&here).await.error(), None, "signed here meanwhile");
+                    assert_eq!(peer.call(&local_items).await.error(), None, "signed here meanwhile");
                 }
             }
             for open in &open {
@@ -137,18 +137,18 @@ async fn pipelined_requests_are_each_answered_with_their_own_signature() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let (light, medium) = (key(KeyType::P256), key(KeyType::Rsa2048));
-    let mut asked = HashMap::new();
+    let mut sent = HashMap::new();
     for round in 0..200_u8 {
         for (opcode, key) in [(0x15, light), (0x35, medium)] {
             let payload = [round; 32];
             let items =
                 MessageItems { opcode, ski: Some(ski(key)), payload: &payload, ..MessageItems::default() };
-            asked.insert(peer.ask(&items).await, (key, opcode));
+            sent.insert(peer.send_request(&items).await, (key, opcode));
         }
     }
-    while !asked.is_empty() {
+    while !sent.is_empty() {
         let reply = peer.next().await.expect("an answer");
-        let (key, opcode) = asked.remove(&reply.id).expect("asked once");
+        let (key, opcode) = sent.remove(&reply.id).expect("asked once");
         assert_eq!(reply.error(), None);
         assert_eq!(reply.payload.len() == 256, opcode == 0x35, "{}", keys::Signer::key_type(key));
     }
@@ -169,13 +169,13 @@ async fn unresponsive_key_times_out() {
 /// A responder that sends the result through a channel.
 #[derive(Debug)]
 struct Waiting {
-    there: bool,
+    is_connected: bool,
     answer: mpsc::Sender<Result<Vec<u8>, StageError>>,
 }
 
 impl Responder for Waiting {
     fn is_waiting(&self) -> bool {
-        self.there
+        self.is_connected
     }
 
     fn respond(self, signed: Result<Vec<u8>, StageError>) {
@@ -184,8 +184,12 @@ impl Responder for Waiting {
     }
 }
 
-fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, there: bool) -> Job<Waiting> {
-    let responder = Waiting { there, answer: answer.clone() };
+fn job(
+    answer: &mpsc::Sender<Result<Vec<u8>, StageError>>,
+    deadline: Instant,
+    is_connected: bool,
+) -> Job<Waiting> {
+    let responder = Waiting { is_connected, answer: answer.clone() };
     Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, line: 0, responder }
 }
 
@@ -198,12 +202,12 @@ async fn full_queue_rejects_at_once_and_expired_jobs_are_not_signed() {
     let past = Instant::now();
     let max = Cost::Light.waiting_max();
     for number in 0..max {
-        let (deadline, there) = match number {
+        let (deadline, is_connected) = match number {
             0..10 => (past, true),
             10..30 => (later, false),
             _ => (later, true),
         };
-        stage.submit(Cost::Light, job(&answer, deadline, there)).unwrap();
+        stage.submit(Cost::Light, job(&answer, deadline, is_connected)).unwrap();
     }
     assert!(stage.submit(Cost::Light, job(&answer, later, true)).is_err());
     assert_eq!((stage.figures(Cost::Light).waiting, stage.figures(Cost::Light).refused), (max, 1));
@@ -231,9 +235,9 @@ async fn heavy_work_does_not_delay_light_work() {
         scheme: Scheme::RsaPss(Hash::Sha256),
         ..job(answer, later, true)
     };
-    let (aside, _kept) = mpsc::channel();
+    let (heavy_answer, _heavy_answers) = mpsc::channel();
     for _ in 0..Cost::Heavy.waiting_max() {
-        stage.submit(Cost::Heavy, heavy(&aside)).unwrap();
+        stage.submit(Cost::Heavy, heavy(&heavy_answer)).unwrap();
     }
     for _ in 0..100 {
         stage.submit(Cost::Light, job(&answer, later, true)).unwrap();

@@ -164,12 +164,12 @@ async fn invalid_requests_are_rejected_before_the_key_is_used() {
         let mut both = client.sign_batch(vec![request, good.clone()], patient()).await.unwrap();
         assert!(both.pop().unwrap().is_ok());
         assert_eq!(both.pop().unwrap().unwrap_err().code(), code);
-        assert_eq!(elsewhere.asked.swap(0, Ordering::Relaxed), 1, "{says}: for the good one alone");
+        assert_eq!(elsewhere.requested.swap(0, Ordering::Relaxed), 1, "{says}: for the good one alone");
     }
     let many = vec![good.clone(); BATCH_MAX + 1];
     assert_eq!(client.sign_batch(many, patient()).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(client.sign_batch(Vec::new(), patient()).await.unwrap().len(), 0);
-    assert_eq!(elsewhere.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(elsewhere.requested.load(Ordering::Relaxed), 0);
     let counted = "bulla_keyless_errors_total{opcode=\"ecdsa-sha256\",error=\"invalid-argument\"}";
     assert!(world.figure(counted) >= 6.0);
     world.running.stop().await;
@@ -224,20 +224,20 @@ async fn requests_past_their_deadline_are_not_signed() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
-    let asked = request(0, &*slow, EC, &[1; 32]);
+    let requested = request(0, &*slow, EC, &[1; 32]);
     let short = || CallOptions::within(Duration::from_millis(100));
-    let status = client.sign(asked.clone(), short()).await.unwrap_err();
+    let status = client.sign(requested.clone(), short()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     // The error names the party whose deadline expired. Without a deadline of the client, it is the service's.
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
-    send.send(SignRequest { timeout_ms: 100, ..asked.clone() }).unwrap();
+    send.send(SignRequest { timeout_ms: 100, ..requested.clone() }).unwrap();
     let late = signature(replies.next().await.unwrap().unwrap()).unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded);
     assert!(late.message().contains("in the key service"), "{late}");
     until(|| world.figure("bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}") == 0.0).await;
     open.send_replace(true);
-    assert!(client.sign(asked, patient()).await.is_ok());
+    assert!(client.sign(requested, patient()).await.is_ok());
     assert_eq!(slow.signed.load(Ordering::Relaxed), 1, "the last one alone");
     // A deadline that has already passed.
     let past = CallOptions::until(std::time::Instant::now());
@@ -256,8 +256,8 @@ async fn cancelled_requests_are_not_signed() {
     // Each request is a separate call, with a remote key.
     let calls: Vec<_> = (0..MANY)
         .map(|id| {
-            let (client, asked) = (client.clone(), request(id as u64, &*slow, EC, &[1; 32]));
-            tokio::spawn(async move { client.sign(asked, patient()).await })
+            let (client, requested) = (client.clone(), request(id as u64, &*slow, EC, &[1; 32]));
+            tokio::spawn(async move { client.sign(requested, patient()).await })
         })
         .collect();
     until(|| world.figure(under_way) == MANY as f64).await;
@@ -348,7 +348,7 @@ async fn shutdown_answers_requests_in_flight_and_ends_streams() {
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
     send.send(request(1, &*slow, EC, &[1; 32])).unwrap();
-    let asked = tokio::spawn({
+    let requested = tokio::spawn({
         let (client, request) = (client.clone(), request(2, &*slow, EC, &[1; 32]));
         async move { client.sign(request, patient()).await }
     });
@@ -356,7 +356,7 @@ async fn shutdown_answers_requests_in_flight_and_ends_streams() {
     let (path, World { running, folder, .. }) = (world.native_path(), world);
     let stopping = tokio::spawn(running.stop());
     open.send_replace(true);
-    assert!(asked.await.unwrap().is_ok());
+    assert!(requested.await.unwrap().is_ok());
     assert_eq!(replies.next().await.unwrap().unwrap().id, 1);
     assert!(replies.next().await.is_none(), "nothing more is taken");
     assert!(tokio::time::timeout(TIMEOUT, stopping).await.unwrap().unwrap(), "nothing was cut off");

@@ -37,9 +37,9 @@ fn headers(stream: u32) -> Vec<u8> {
 }
 
 /// Returns whether the service closes the connection after receiving these bytes.
-async fn is_ended_by(world: &World, octets: &[u8]) -> bool {
+async fn is_ended_by(world: &World, bytes: &[u8]) -> bool {
     let mut stream = UnixStream::connect(world.native_path()).await.unwrap();
-    let sent = stream.write_all(octets).await;
+    let sent = stream.write_all(bytes).await;
     let reading = async {
         let mut sink = [0; 4096];
         while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {}
@@ -65,14 +65,14 @@ async fn invalid_or_abusive_http2_closes_only_its_own_connection() {
         let field = [&[0x00, 0x01, b'x', 0x7f, 0x81, 0x7d][..], &[b'a'; 16_128]].concat();
         endless.extend(frame(9, 0, 1, &field));
     }
-    for (octets, what) in [
+    for (bytes, what) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "HTTP/1.1"),
         (vec![0xff; 100_000], "noise"),
         ([&begun[..], &frame(0, 0, 0, &[0; 10])].concat(), "data without a stream"),
         ([&begun[..], &resets].concat(), "a rapid reset"),
         (endless, "endless header fields"),
     ] {
-        assert!(is_ended_by(&world, &octets).await, "{what}");
+        assert!(is_ended_by(&world, &bytes).await, "{what}");
         let made = honest.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await;
         assert!(made.is_ok(), "after {what}");
     }
@@ -91,14 +91,14 @@ async fn frame_flood_does_not_block_other_clients() {
         let flood = frame(kind, 0, 0, payload).repeat(10_000);
         // Until the service stops reading or closes the connection.
         let pushing = async { while stream.write_all(&flood).await.is_ok() {} };
-        let asking = async {
+        let honest_calls = async {
             for _ in 0..20 {
                 honest.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await.unwrap();
             }
         };
         tokio::select! {
             () = async { pushing.await; std::future::pending().await } => {}
-            () = asking => {}
+            () = honest_calls => {}
         }
     }
     world.running.stop().await;
@@ -154,8 +154,8 @@ async fn memory_for_incomplete_messages_is_bounded() {
     assert!(count(Code::ResourceExhausted) >= 1, "{ended:?}");
     assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 7, "{ended:?}");
     // The memory is released: another message fits.
-    let again = tokio::time::timeout(TIMEOUT, call("SignBatch")).await.unwrap();
-    assert_eq!(again, Code::DeadlineExceeded as i32);
+    let retried = tokio::time::timeout(TIMEOUT, call("SignBatch")).await.unwrap();
+    assert_eq!(retried, Code::DeadlineExceeded as i32);
     world.running.stop().await;
 }
 
@@ -176,14 +176,14 @@ async fn unread_replies_are_bounded_by_backpressure() {
         world.keys.put(&format!("slow-{number}"), vec![slow.clone()]);
         let requests = stream::iter(vec![request(0, &*slow, EC, &[1; 32]); REQUESTS]);
         streams.push(client.sign_stream(requests, patient()).await.unwrap());
-        let asked = || slow.asked.load(Ordering::Relaxed);
-        let (mut before, mut looks) = (0, 0);
-        while asked() < REQUESTS && looks < 10 {
-            looks = if asked() == before { looks + 1 } else { 0 };
-            before = asked();
+        let requested = || slow.requested.load(Ordering::Relaxed);
+        let (mut before, mut unchanged_polls) = (0, 0);
+        while requested() < REQUESTS && unchanged_polls < 10 {
+            unchanged_polls = if requested() == before { unchanged_polls + 1 } else { 0 };
+            before = requested();
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        let so_far = asked();
+        let so_far = requested();
         open.send_replace(true);
         until(|| slow.signed.load(Ordering::Relaxed) >= so_far).await;
         taken += so_far;

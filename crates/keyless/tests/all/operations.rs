@@ -37,13 +37,13 @@ fn member(world: &World, organization: &str) -> Identity {
 
 /// Calls one operation with a key. `sealed` was sealed by the tenant `a`.
 async fn call(operation: &str, client: &Client, key: &PrivateKey, sealed: &[u8]) -> Result<(), Status> {
-    let asked = || request(1, key, EC, &[1; 32]);
+    let sign_request = || request(1, key, EC, &[1; 32]);
     match operation {
-        "Sign" => client.sign(asked(), patient()).await.map(drop),
-        "SignBatch" => client.sign_batch(vec![asked()], patient()).await?.remove(0).map(drop),
+        "Sign" => client.sign(sign_request(), patient()).await.map(drop),
+        "SignBatch" => client.sign_batch(vec![sign_request()], patient()).await?.remove(0).map(drop),
         "SignStream" => {
-            let asked = stream::iter([asked()]);
-            let mut replies = client.sign_stream(asked, patient()).await?;
+            let sign_request = stream::iter([sign_request()]);
+            let mut replies = client.sign_stream(sign_request, patient()).await?;
             let reply = replies.next().await.ok_or_else(|| Status::aborted("no reply"))??;
             signature(reply).map(drop)
         }

@@ -225,13 +225,13 @@ impl Peer {
         Self::new(Box::new(UnixStream::connect(socket).await.unwrap()))
     }
 
-    pub(crate) async fn send(&mut self, octets: &[u8]) -> std::io::Result<()> {
-        tokio::time::timeout(TIMEOUT, self.stream.write_all(octets)).await.expect("it is read")?;
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        tokio::time::timeout(TIMEOUT, self.stream.write_all(bytes)).await.expect("it is read")?;
         tokio::time::timeout(TIMEOUT, self.stream.flush()).await.expect("it is read")
     }
 
     /// Sends a request and returns its ID.
-    pub(crate) async fn ask(&mut self, items: &MessageItems<'_>) -> u32 {
+    pub(crate) async fn send_request(&mut self, items: &MessageItems<'_>) -> u32 {
         let id = self.next;
         self.next += 1;
         let mut message = Vec::new();
@@ -263,7 +263,7 @@ impl Peer {
 
     /// Sends a request and waits for its reply.
     pub(crate) async fn call(&mut self, items: &MessageItems<'_>) -> Reply {
-        let id = self.ask(items).await;
+        let id = self.send_request(items).await;
         let reply = self.next().await.expect("an answer");
         assert_eq!(reply.id, id);
         reply
@@ -288,7 +288,7 @@ impl Peer {
 pub(crate) struct Gated {
     key: PrivateKey,
     gate: watch::Receiver<bool>,
-    pub(crate) asked: AtomicUsize,
+    pub(crate) requested: AtomicUsize,
     pub(crate) signed: AtomicUsize,
 }
 
@@ -299,7 +299,7 @@ impl Gated {
 
     pub(crate) fn of(key: PrivateKey) -> (Arc<Self>, watch::Sender<bool>) {
         let (open, gate) = watch::channel(false);
-        (Arc::new(Self { key, gate, asked: AtomicUsize::new(0), signed: AtomicUsize::new(0) }), open)
+        (Arc::new(Self { key, gate, requested: AtomicUsize::new(0), signed: AtomicUsize::new(0) }), open)
     }
 }
 
@@ -322,7 +322,7 @@ impl Signer for Gated {
         input: &'a [u8],
         _: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requested.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let opened = self.gate.clone().wait_for(|open| *open).await.map(drop);
             opened.map_err(|_| SignError::Unavailable("the gate is gone".to_owned()))?;

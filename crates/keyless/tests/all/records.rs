@@ -32,8 +32,8 @@ fn records(path: &Path) -> Vec<SignatureRecord> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn sha256(octets: &[u8]) -> String {
-    merkle::sha256(octets).map(|octet| format!("{octet:02x}")).concat()
+fn sha256(bytes: &[u8]) -> String {
+    merkle::sha256(bytes).map(|byte| format!("{byte:02x}")).concat()
 }
 
 #[tokio::test]
@@ -119,12 +119,12 @@ async fn records_wait_in_memory_while_writing_fails() {
     let recorder = Recorder::open(RecordsOptions { records_max: 1, ..options(folder.path()) }).unwrap();
     let world = world(&recorder).await;
     let mut peer = world.connect_socket().await;
-    let aside = folder.path().with_extension("aside");
-    fs::rename(folder.path(), &aside).unwrap();
+    let moved = folder.path().with_extension("aside");
+    fs::rename(folder.path(), &moved).unwrap();
     assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[7; 32]).await.error(), None);
     assert!(matches!(recorder.write(), Err(RecordsError::File { .. })));
     assert_eq!(recorder.failures(), 1);
-    fs::rename(&aside, folder.path()).unwrap();
+    fs::rename(&moved, folder.path()).unwrap();
     recorder.write().unwrap();
     assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 1, records: 1, pruned: 0 });
     world.running.stop().await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// State of the network path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum LinkState {
     Open,
     /// All traffic is dropped silently.
     Hole,
@@ -24,7 +24,7 @@ const ON_THE_WAY: usize = 4_096;
 
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
-    way: watch::Sender<Way>,
+    state: watch::Sender<LinkState>,
     _tasks: JoinSet<()>,
 }
 
@@ -33,35 +33,35 @@ impl Relay {
     pub(crate) async fn new(target: SocketAddr, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (way, told) = watch::channel(Way::Open);
+        let (state, receiver) = watch::channel(LinkState::Open);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                if *told.borrow() != Way::Cut {
-                    connections.spawn(connect(stream, target, delay, told.clone()));
+                if *receiver.borrow() != LinkState::Cut {
+                    connections.spawn(connect(stream, target, delay, receiver.clone()));
                 }
             }
         });
-        Self { address, way, _tasks: tasks }
+        Self { address, state, _tasks: tasks }
     }
 
-    pub(crate) fn set(&self, way: Way) {
-        self.way.send_replace(way);
+    pub(crate) fn set(&self, state: LinkState) {
+        self.state.send_replace(state);
     }
 }
 
-async fn connect(near: TcpStream, target: SocketAddr, delay: Duration, way: watch::Receiver<Way>) {
+async fn connect(near: TcpStream, target: SocketAddr, delay: Duration, state: watch::Receiver<LinkState>) {
     let Ok(far) = TcpStream::connect(target).await else { return };
     near.set_nodelay(true).unwrap();
     far.set_nodelay(true).unwrap();
     let ((near_out, near_in), (far_out, far_in)) = (near.into_split(), far.into_split());
-    let mut cut = way.clone();
+    let mut cut = state.clone();
     tokio::select! {
-        () = carry(near_out, far_in, delay, way.clone()) => {}
-        () = carry(far_out, near_in, delay, way) => {}
-        _ = cut.wait_for(|way| *way == Way::Cut) => {}
+        () = carry(near_out, far_in, delay, state.clone()) => {}
+        () = carry(far_out, near_in, delay, state) => {}
+        _ = cut.wait_for(|state| *state == LinkState::Cut) => {}
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     delay: Duration,
-    way: watch::Receiver<Way>,
+    state: watch::Receiver<LinkState>,
 ) {
     let (send, mut chunks) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
     let read = async {
@@ -78,7 +78,7 @@ pub(crate) async fn carry(
         loop {
             match from.read(&mut buffer).await {
                 Ok(0) | Err(_) => return,
-                Ok(_) if *way.borrow() == Way::Hole => {}
+                Ok(_) if *state.borrow() == LinkState::Hole => {}
                 Ok(count) => {
                     if send.send((Instant::now() + delay, buffer[..count].to_vec())).await.is_err() {
                         return;
@@ -90,7 +90,7 @@ pub(crate) async fn carry(
     let write = async {
         while let Some((at, chunk)) = chunks.recv().await {
             tokio::time::sleep_until(at).await;
-            if *way.borrow() == Way::Open && to.write_all(&chunk).await.is_err() {
+            if *state.borrow() == LinkState::Open && to.write_all(&chunk).await.is_err() {
                 return;
             }
         }

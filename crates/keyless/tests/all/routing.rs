@@ -26,7 +26,7 @@ use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::native::{EC, Log, patient, request};
 use crate::node::Node;
 use crate::peer::{Gated, Peer, TIMEOUT, openssl_verifies, ski, until};
-use crate::relay::{Relay, Way};
+use crate::relay::{LinkState, Relay};
 
 /// A node that does not answer for this long counts as lost.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -57,10 +57,10 @@ impl Deref for Far {
     }
 }
 
-/// Starts node `number`, with a round-trip time of `way_ms` milliseconds to it.
-async fn far(ca: &Authority, number: u8, way_ms: u64, router: RouterOptions, options: Options) -> Far {
+/// Starts node `number`, with a round-trip time of `round_trip_ms` milliseconds to it.
+async fn far(ca: &Authority, number: u8, round_trip_ms: u64, router: RouterOptions, options: Options) -> Far {
     let mut node = Node::new(ca, number, SocketAddr::from(([127, 0, 0, 1], 0)), router, options).await;
-    let relay = Relay::new(node.running.nodes.unwrap(), Duration::from_millis(way_ms) / 2).await;
+    let relay = Relay::new(node.running.nodes.unwrap(), Duration::from_millis(round_trip_ms) / 2).await;
     node.member.address = relay.address.to_string();
     Far { node, relay }
 }
@@ -69,7 +69,7 @@ async fn far(ca: &Authority, number: u8, way_ms: u64, router: RouterOptions, opt
 struct World {
     front: Far,
     others: Vec<Far>,
-    held: Vec<Arc<Gated>>,
+    gated_keys: Vec<Arc<Gated>>,
     gates: Gates,
     holders: Arc<Holders>,
     key: PrivateKey,
@@ -92,18 +92,18 @@ impl Gates {
 }
 
 impl World {
-    async fn new(ways_ms: &[u64]) -> Self {
-        Self::with(ways_ms, Options::default).await
+    async fn new(round_trips_ms: &[u64]) -> Self {
+        Self::with(round_trips_ms, Options::default).await
     }
 
     /// Starts all nodes with open gates.
-    async fn with(ways_ms: &[u64], options: fn() -> Options) -> Self {
-        Self::unconnected(ways_ms, quick(), options).await.connected().await
+    async fn with(round_trips_ms: &[u64], options: fn() -> Options) -> Self {
+        Self::unconnected(round_trips_ms, quick(), options).await.connected().await
     }
 
     /// Like [`Self::new`], with these options of routing.
-    async fn routing(router: RouterOptions, ways_ms: &[u64]) -> Self {
-        Self::unconnected(ways_ms, router, Options::default).await.connected().await
+    async fn routing(router: RouterOptions, round_trips_ms: &[u64]) -> Self {
+        Self::unconnected(round_trips_ms, router, Options::default).await.connected().await
     }
 
     async fn connected(self) -> Self {
@@ -112,26 +112,26 @@ impl World {
         self
     }
 
-    async fn unconnected(ways_ms: &[u64], router: RouterOptions, options: fn() -> Options) -> Self {
+    async fn unconnected(round_trips_ms: &[u64], router: RouterOptions, options: fn() -> Options) -> Self {
         let options = || Options { hello_timeout: TIMEOUT, handshake_timeout: TIMEOUT, ..options() };
         let ca = Authority::new("nodes");
         let front = far(&ca, 1, 0, router.clone(), options()).await;
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, way_ms) in ways_ms.iter().enumerate() {
-            let node = far(&ca, at as u8 + 2, *way_ms, router.clone(), options()).await;
+        let (mut others, mut gated_keys, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, round_trip_ms) in round_trips_ms.iter().enumerate() {
+            let node = far(&ca, at as u8 + 2, *round_trip_ms, router.clone(), options()).await;
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
             node.holds("", vec![gated.clone()]);
             others.push(node);
-            held.push(gated);
+            gated_keys.push(gated);
             gates.push(gate);
         }
         let holders = front.router.holders(others.iter().map(|node| node.member.id).collect());
         let routed = Arc::new(front.router.key(&holders, key.spki()).unwrap());
         front.keys.put_sources("routed", vec![("shop".to_owned(), Source::Routed(routed))]);
         let gates = Gates(Mutex::new(gates));
-        Self { front, others, held, gates, holders, key, ca }
+        Self { front, others, gated_keys, gates, holders, key, ca }
     }
 
     fn members(&self) -> Vec<Member> {
@@ -154,16 +154,16 @@ impl World {
     async fn sign_many(&self, count: usize) -> (usize, HashMap<String, usize>) {
         let client = self.front.client();
         let one = || client.sign(request(0, &self.key, EC, &[1; 32]), patient());
-        let mut told = HashMap::new();
+        let mut failures = HashMap::new();
         let done = join_all((0..count).map(|_| one())).await;
         let mut signed = 0;
         for done in done {
             match done {
                 Ok(_) => signed += 1,
-                Err(status) => *told.entry(status.to_string()).or_default() += 1,
+                Err(status) => *failures.entry(status.to_string()).or_default() += 1,
             }
         }
-        (signed, told)
+        (signed, failures)
     }
 
     /// Waits until the measured round-trip time to this node is by far the shortest. The first measurement may have been delayed.
@@ -181,13 +181,13 @@ impl World {
     async fn sign_until(&self, what: &str, so: impl Fn() -> bool) {
         let began = Instant::now();
         while !so() {
-            assert!(began.elapsed() < TIMEOUT, "{what}: {:?}", self.asked());
+            assert!(began.elapsed() < TIMEOUT, "{what}: {:?}", self.requested());
             self.sign().await.unwrap();
         }
     }
 
-    fn asked(&self) -> Vec<usize> {
-        self.held.iter().map(|held| held.asked.load(Relaxed)).collect()
+    fn requested(&self) -> Vec<usize> {
+        self.gated_keys.iter().map(|gated_keys| gated_keys.requested.load(Relaxed)).collect()
     }
 
     async fn stop(self) {
@@ -209,16 +209,16 @@ async fn legacy_schemes_are_rejected_by_the_receiving_node() {
     world.front.keys.put_sources("routed", vec![(String::new(), Source::Routed(routed))]);
     let client = world.front.client();
     let sign = async |scheme, octets| {
-        let asked = request(0, &key, scheme, &vec![1; octets]);
-        client.sign(asked, patient()).await.map(drop)
+        let requested = request(0, &key, scheme, &vec![1; octets]);
+        client.sign(requested, patient()).await.map(drop)
     };
     for hash in [Hash::Md5Sha1, Hash::Sha1, Hash::Sha224] {
         let refused = sign(Scheme::RsaPkcs1(hash), hash.octets()).await.unwrap_err();
         assert!(refused.message().contains("security modules only"), "{refused}");
     }
-    let relayed = gated.asked.load(Relaxed);
+    let relayed = gated.requested.load(Relaxed);
     sign(Scheme::RsaPkcs1(Hash::Sha256), 32).await.unwrap();
-    assert_eq!((relayed, gated.asked.load(Relaxed)), (0, 1));
+    assert_eq!((relayed, gated.requested.load(Relaxed)), (0, 1));
     world.stop().await;
 }
 
@@ -232,20 +232,20 @@ async fn nearest_node_with_the_key_signs() {
         world.sign().await.unwrap();
     }
     // A stall of this machine may send a request to another node, but only for a short time.
-    let mostly = || world.asked()[0] + world.asked()[2] < world.asked()[1];
+    let mostly = || world.requested()[0] + world.requested()[2] < world.requested()[1];
     world.sign_until("the nearest signs most", mostly).await;
     // The nearest node is gone: the next nearest receives the requests.
     let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
     world.front.router.set_members(members);
-    let before = world.asked();
+    let before = world.requested();
     // A stall during measurement makes a node look distant for a while.
-    world.sign_until("the next nearest is asked", || world.asked()[2] > before[2]).await;
-    let after = world.asked();
+    world.sign_until("the next nearest is asked", || world.requested()[2] > before[2]).await;
+    let after = world.requested();
     assert!(after[1] == before[1], "{before:?} {after:?}");
     // The nearest node returns.
     world.connect();
     world.front.reaches(3).await;
-    world.sign_until("the nearest is asked again", || world.asked()[1] > after[1]).await;
+    world.sign_until("the nearest is asked again", || world.requested()[1] > after[1]).await;
     world.stop().await;
 }
 
@@ -254,11 +254,11 @@ async fn nearest_node_with_the_key_signs() {
 async fn stuck_requests_to_a_site_raise_the_littles_law_ratio() {
     let world = World::new(&[0]).await;
     world.gates.set(0, false);
-    let (client, asked) = (world.front.client(), request(0, &world.key, EC, &[1; 32]));
-    let asked = tokio::spawn(async move { client.sign(asked, patient()).await });
+    let (client, requested) = (world.front.client(), request(0, &world.key, EC, &[1; 32]));
+    let requested = tokio::spawn(async move { client.sign(requested, patient()).await });
     until(|| world.front.figure("bulla_keyless_site_littles_law_ratio{site=\"site-2\"}") > 2.0).await;
     world.gates.set(0, true);
-    asked.await.unwrap().unwrap();
+    requested.await.unwrap().unwrap();
     world.stop().await;
 }
 
@@ -272,17 +272,17 @@ async fn new_node_receives_requests_and_lost_node_does_not() {
     // The request waits for the first connection.
     world.sign().await.unwrap();
     world.front.reaches(2).await;
-    world.others[0].relay.set(Way::Cut);
+    world.others[0].relay.set(LinkState::Cut);
     world.front.reaches(1).await;
-    let before = world.asked();
+    let before = world.requested();
     assert_eq!(world.sign_many(50).await.0, 50);
-    assert_eq!(world.asked(), [before[0], before[1] + 50]);
-    world.others[0].relay.set(Way::Open);
+    assert_eq!(world.requested(), [before[0], before[1] + 50]);
+    world.others[0].relay.set(LinkState::Open);
     world.front.reaches(2).await;
     world.front.router.change_holders(&world.holders, vec![world.others[0].member.id]);
-    let before = world.asked();
+    let before = world.requested();
     world.sign().await.unwrap();
-    assert_eq!(world.asked(), [before[0] + 1, before[1]], "the other holds it no more");
+    assert_eq!(world.requested(), [before[0] + 1, before[1]], "the other holds it no more");
     world.stop().await;
 }
 
@@ -291,13 +291,13 @@ async fn requests_in_flight_to_a_lost_node_are_retried_elsewhere() {
     let world = World::new(&[0, 400]).await;
     world.is_nearest(0).await;
     world.gates.set(0, false);
-    let (signed, told) = tokio::join!(world.sign_many(8), async {
-        until(|| world.asked()[0] > 0).await;
-        world.others[0].relay.set(Way::Cut);
+    let (signed, failures) = tokio::join!(world.sign_many(8), async {
+        until(|| world.requested()[0] > 0).await;
+        world.others[0].relay.set(LinkState::Cut);
     })
     .0;
-    assert_eq!((signed, told), (8, HashMap::new()));
-    assert_eq!(world.held[1].signed.load(Relaxed), 8);
+    assert_eq!((signed, failures), (8, HashMap::new()));
+    assert_eq!(world.gated_keys[1].signed.load(Relaxed), 8);
     world.stop().await;
 }
 
@@ -309,21 +309,21 @@ async fn retries_are_limited_to_a_tenth_of_requests() {
     // The nearest node accepts all requests and can sign none, because its key's backend is gone.
     world.gates.remove_first();
     let of = |kind| world.front.figure(&format!("bulla_keyless_second_tries_total{{kind=\"{kind}\"}}"));
-    let (mut asked, mut signed, mut told) = (0, 0, 0);
+    let (mut requested, mut signed, mut failures) = (0, 0, 0);
     let began = Instant::now();
     // A stall of this machine may send requests to the second node first. These need no retry.
-    while asked < 10 * MANY || of("out-of-budget") == 0.0 {
-        assert!(began.elapsed() < TIMEOUT, "the budget is not used up: {asked} asked, {signed} signed");
+    while requested < 10 * MANY || of("out-of-budget") == 0.0 {
+        assert!(began.elapsed() < TIMEOUT, "the budget is not used up: {requested} asked, {signed} signed");
         let (some, others) = world.sign_many(MANY).await;
-        asked += MANY;
+        requested += MANY;
         signed += some;
-        told += others.values().sum::<usize>();
+        failures += others.values().sum::<usize>();
     }
-    assert_eq!(signed + told, asked);
+    assert_eq!(signed + failures, requested);
     // A burst of ten, and a tenth of all requests.
     let tries = of("retried") + of("hedged");
-    assert!((10..=10 + asked / 10).contains(&(tries as usize)), "{tries} of {asked}");
-    assert_eq!(world.held[1].signed.load(Relaxed), signed);
+    assert!((10..=10 + requested / 10).contains(&(tries as usize)), "{tries} of {requested}");
+    assert_eq!(world.gated_keys[1].signed.load(Relaxed), signed);
     world.stop().await;
 }
 
@@ -349,8 +349,8 @@ async fn node_without_the_key_is_tried_last_and_fails_no_request() {
         assert!(began.elapsed() < TIMEOUT, "it is always tried first");
     }
     // Once the node holds the key, it is tried again.
-    world.others[0].holds("", vec![world.held[0].clone()]);
-    world.sign_until("it is asked again", || world.asked()[0] > 0).await;
+    world.others[0].holds("", vec![world.gated_keys[0].clone()]);
+    world.sign_until("it is asked again", || world.requested()[0] > 0).await;
     world.stop().await;
 }
 
@@ -362,7 +362,7 @@ async fn invalid_request_is_not_forwarded() {
     let wrong = request(0, &world.key, keys::Scheme::Ed25519, &[1; 32]);
     let status = world.front.client().sign(wrong, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
-    assert_eq!(world.asked(), [0, 0]);
+    assert_eq!(world.requested(), [0, 0]);
     world.stop().await;
 }
 
@@ -373,7 +373,7 @@ async fn silent_node_is_tried_last() {
     for _ in 0..30 {
         world.sign().await.unwrap();
     }
-    world.others[0].relay.set(Way::Hole);
+    world.others[0].relay.set(LinkState::Hole);
     // The second node answers each request, within the retry budget. Then the first node receives no more requests.
     for _ in 0..20 {
         world.sign().await.unwrap();
@@ -400,13 +400,13 @@ async fn deadline_error_names_the_node_and_late_request_is_not_signed() {
     assert!(status.message().contains("node-2: deadline exceeded in the key service"), "{status}");
     world.gates.set(0, true);
     world.sign().await.unwrap();
-    assert_eq!(world.held[0].signed.load(Relaxed), 1, "what was late was not signed");
+    assert_eq!(world.gated_keys[0].signed.load(Relaxed), 1, "what was late was not signed");
     // A deadline shorter than the round-trip time and the margin fails immediately.
     let soon = SignRequest { timeout_ms: 4_000, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(soon, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!(status.message().contains("ms are left until the deadline"), "{status}");
-    assert_eq!(world.held[0].signed.load(Relaxed), 1);
+    assert_eq!(world.gated_keys[0].signed.load(Relaxed), 1);
     world.stop().await;
 }
 
@@ -431,7 +431,7 @@ async fn default_deadline_adapts_to_the_usual_latency_of_the_node() {
 async fn timeout_error_names_the_silent_node() {
     let world = World::routing(RouterOptions { ping_timeout: TIMEOUT, ..quick() }, &[0]).await;
     world.sign().await.unwrap();
-    world.others[0].relay.set(Way::Hole);
+    world.others[0].relay.set(LinkState::Hole);
     // Shorter than the silence after which the connection is closed.
     let late = SignRequest { timeout_ms: 10_000, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(late, patient()).await.unwrap_err();
@@ -449,17 +449,17 @@ async fn cancelled_requests_are_cancelled_at_the_remote_node() {
     let all = join_all((0..100).map(|_| one()));
     tokio::select! {
         _ = all => panic!("the gate is closed"),
-        () = until(|| world.asked()[0] == 100) => {}
+        () = until(|| world.requested()[0] == 100) => {}
     }
     until(|| world.front.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}") == 0.0).await;
     // The cancellation is sent before the next request.
     let last = world.sign();
     let opened = async {
-        until(|| world.asked()[0] == 101).await;
+        until(|| world.requested()[0] == 101).await;
         world.gates.set(0, true);
     };
     tokio::join!(async { last.await.unwrap() }, opened);
-    assert_eq!(world.held[0].signed.load(Relaxed), 1);
+    assert_eq!(world.gated_keys[0].signed.load(Relaxed), 1);
     world.stop().await;
 }
 
@@ -492,7 +492,7 @@ async fn tenant_with_slow_keys_uses_at_most_half_of_a_connection() {
         client.sign(request(0, &*slow, EC, &[1; 32]), patient())
     }));
     let full = async {
-        until(|| slow.asked.load(Relaxed) == TENANT_IN_FLIGHT_MAX).await;
+        until(|| slow.requested.load(Relaxed) == TENANT_IN_FLIGHT_MAX).await;
         // The tenant has reached its limit on this connection.
         let status = client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
@@ -521,15 +521,15 @@ async fn requests_in_flight_per_tenant_and_node_are_limited() {
         (String::new(), Source::Routed(Arc::new(routed)))
     };
     world.front.keys.put_sources("routed", vec![route(&*slow), route(&fast)]);
-    let here = PrivateKey::generate(KeyType::P256).unwrap();
-    world.front.keys.put("here", vec![Arc::new(here.clone())]);
+    let local_key = PrivateKey::generate(KeyType::P256).unwrap();
+    world.front.keys.put("here", vec![Arc::new(local_key.clone())]);
     let client = world.front.client();
     let three = join_all((0..3).map(|_| client.sign(request(0, &*slow, EC, &[1; 32]), patient())));
     let full = async {
-        until(|| slow.asked.load(Relaxed) == 3).await;
+        until(|| slow.requested.load(Relaxed) == 3).await;
         let status = client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-        assert!(client.sign(request(0, &here, EC, &[1; 32]), patient()).await.is_ok());
+        assert!(client.sign(request(0, &local_key, EC, &[1; 32]), patient()).await.is_ok());
         gate.send_replace(true);
     };
     let (done, ()) = tokio::join!(three, full);
@@ -557,7 +557,7 @@ async fn forwarded_request_is_not_forwarded_again() {
 async fn peers_without_a_valid_node_identity_are_rejected() {
     let world = World::new(&[0]).await;
     let address: SocketAddr = world.others[0].running.nodes.unwrap();
-    let ask = async |number: u8, shown: &ClientTls| {
+    let sign_as = async |number: u8, shown: &ClientTls| {
         let id = NodeId([number; 16]);
         let router = Router::new(id, shown, RouterOptions::default(), RoutingMetrics::default()).unwrap();
         let member = Member { address: address.to_string(), ..world.others[0].member.clone() };
@@ -568,13 +568,13 @@ async fn peers_without_a_valid_node_identity_are_rejected() {
         (signed, router, key)
     };
     let uri = |number: u8| GeneralName::Uri(NodeId([number; 16]).uri());
-    let (signed, router, key) = ask(1, &world.front.shown).await;
+    let (signed, router, key) = sign_as(1, &world.front.shown).await;
     signed.unwrap();
     // An unknown node, one without a node name, and the first node's name with another key.
     for names in [vec![uri(77)], vec![GeneralName::Dns("localhost".to_owned())], vec![uri(1)]] {
         let leaf = world.ca.leaf_of("CN=node", &names, &[CLIENT_AUTH, SERVER_AUTH]);
         let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![world.ca.der.clone()] };
-        let (refused, stranger, _) = ask(77, &shown).await;
+        let (refused, stranger, _) = sign_as(77, &shown).await;
         assert!(refused.unwrap_err().to_string().contains("none of the nodes"));
         stranger.stop().await;
     }
@@ -587,10 +587,10 @@ async fn peers_without_a_valid_node_identity_are_rejected() {
     world.connect();
     // A key that is not sealed is for the node itself: a key from a folder is not available to other nodes.
     world.others[0].holds("", Vec::new());
-    world.others[0].keys.put("folder", vec![world.held[0].clone() as KeyRef]);
+    world.others[0].keys.put("folder", vec![world.gated_keys[0].clone() as KeyRef]);
     let refused = key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await.unwrap_err();
     assert!(refused.to_string().contains("unknown key, or the client is not allowed to"), "{refused}");
-    world.others[0].holds("", vec![world.held[0].clone()]);
+    world.others[0].holds("", vec![world.gated_keys[0].clone()]);
     key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await.unwrap();
     // Nodes offer each other only signatures.
     let direct = Client::pinned(
@@ -625,10 +625,10 @@ async fn local_key_is_preferred_over_a_remote_one() {
         vec![(String::new(), Source::Routed(Arc::new(routed)))]
     });
     world.sign().await.unwrap();
-    assert_eq!(world.asked(), [0]);
+    assert_eq!(world.requested(), [0]);
     world.front.keys.put("own", Vec::new());
     world.sign().await.unwrap();
-    assert_eq!(world.asked(), [1]);
+    assert_eq!(world.requested(), [1]);
     world.stop().await;
 }
 
@@ -643,7 +643,7 @@ async fn tenant_restrictions_apply_at_the_remote_node() {
     let status = world.sign().await.unwrap_err();
     assert!(status.message().contains("node-2: unknown key"), "{status}");
     let node = &world.others[0];
-    node.holds("shop", vec![world.held[0].clone()]);
+    node.holds("shop", vec![world.gated_keys[0].clone()]);
     world.sign().await.unwrap();
     world.stop().await;
 }
@@ -683,9 +683,9 @@ async fn key_signs_only_under_the_policy_it_is_sealed_to() {
     let sealed =
         |name: &str, source: Source, policy: &str| vec![(name.to_owned(), source, Some(policy.into()))];
     let routed = Arc::new(world.front.router.key(&world.holders, world.key.spki()).unwrap());
-    let held = Source::Sealed(world.held[0].clone() as KeyRef);
+    let gated_keys = Source::Sealed(world.gated_keys[0].clone() as KeyRef);
     front.put_sealed("routed", sealed("shop", Source::Routed(Arc::clone(&routed)), "europe"));
-    other.put_sealed("sealed", sealed("shop", held.clone(), "europe"));
+    other.put_sealed("sealed", sealed("shop", gated_keys.clone(), "europe"));
     let client = world.front.client();
     let sign = async |key: &dyn Signer, policy: &str| {
         let request = SignRequest { policy: policy.to_owned(), ..request(0, key, EC, &[1; 32]) };
@@ -694,7 +694,7 @@ async fn key_signs_only_under_the_policy_it_is_sealed_to() {
     for policy in ["", "europe"] {
         assert!(sign(&world.key, policy).await.is_ok(), "{policy}");
     }
-    let signed = || world.held[0].signed.load(Relaxed);
+    let signed = || world.gated_keys[0].signed.load(Relaxed);
     let before = signed();
     for policy in ["asia", "europe ", "Europe"] {
         let status = sign(&world.key, policy).await.unwrap_err();
@@ -702,7 +702,7 @@ async fn key_signs_only_under_the_policy_it_is_sealed_to() {
         assert!(status.message().ends_with("it is sealed to \"europe\""), "{status}");
     }
     // The remote node knows the key under another policy. It reports that, and does not sign.
-    other.put_sealed("sealed", sealed("shop", held, "asia"));
+    other.put_sealed("sealed", sealed("shop", gated_keys, "asia"));
     let status = sign(&world.key, "europe").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     let message = status.message();

@@ -62,13 +62,14 @@ async fn clients_are_assigned_to_tenants_by_certificate() {
         ("CN=x,O=A", uri("spiffe://b.example/edge/7"), "a"),
     ] {
         let identity = world.client_ca.leaf_of(subject, std::slice::from_ref(&name), &[CLIENT_AUTH]);
-        let asked = || world.figure(&format!("bulla_keyless_tenant_requests_total{{tenant=\"{wanted}\"}}"));
-        let before = asked();
+        let requested =
+            || world.figure(&format!("bulla_keyless_tenant_requests_total{{tenant=\"{wanted}\"}}"));
+        let before = requested();
         let native = world.native_with(Some(&identity), &TLS13);
         native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap();
         let mut peer = world.connect_with(Some(&identity), &TLS13).await.unwrap();
         assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
-        assert_eq!(asked(), before + 2.0, "{subject} {name:?}");
+        assert_eq!(requested(), before + 2.0, "{subject} {name:?}");
     }
     let mut local = world.connect_socket().await;
     assert_eq!(local.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
@@ -185,7 +186,7 @@ async fn requests_in_flight_per_tenant_are_limited() {
             payload: &[1; 32],
             ..MessageItems::default()
         };
-        peer.ask(&items).await;
+        peer.send_request(&items).await;
     }
     until(|| world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}") == 10.0).await;
     let status = native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap_err();
@@ -215,7 +216,7 @@ async fn requests_in_flight_per_tenant_and_destination_are_limited() {
         MessageItems { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..MessageItems::default() };
     let elsewhere = "bulla_keyless_elsewhere_in_flight";
     for _ in 0..3 {
-        peer.ask(&at_slow).await;
+        peer.send_request(&at_slow).await;
     }
     until(|| world.figure(elsewhere) == 3.0).await;
     let refused = async || native.sign(request(0, &*slow, EC, &[1; 32]), patient()).await.unwrap_err();
@@ -227,12 +228,12 @@ async fn requests_in_flight_per_tenant_and_destination_are_limited() {
     // A local key, another remote key, and another tenant.
     assert!(native.sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
     let mut others = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
-    others.ask(&at_slow).await;
-    peer.ask(&MessageItems { ski: Some(ski(&*other)), ..at_slow }).await;
+    others.send_request(&at_slow).await;
+    peer.send_request(&MessageItems { ski: Some(ski(&*other)), ..at_slow }).await;
     until(|| world.figure(elsewhere) == 5.0).await;
     // The limit changes on the open connection.
     world.running.change_tenants(&[limited(4), tenant("b")]).unwrap();
-    peer.ask(&at_slow).await;
+    peer.send_request(&at_slow).await;
     until(|| world.figure(elsewhere) == 6.0).await;
     assert_eq!(refused().await.message(), wanted);
     open.send_replace(true);
@@ -256,7 +257,7 @@ async fn tenant_is_limited_to_half_of_the_connections() {
         let mut peer = world.connect_with(Some(&member(&world, organization)), &TLS13).await.unwrap();
         let items =
             MessageItems { opcode: 0x15, ski: Some(ski(p256)), payload: &[1; 32], ..MessageItems::default() };
-        peer.ask(&items).await;
+        peer.send_request(&items).await;
         peer.next().await.is_some_and(|answer| answer.error().is_none()).then_some(peer)
     };
     let first = [is_served("a").await.unwrap(), is_served("a").await.unwrap()];
@@ -282,11 +283,11 @@ async fn queued_bytes_are_limited_per_tenant() {
     world.keys.put("slow", vec![slow.clone()]);
     let streams: Vec<_> = (0..2).map(|_| client(&world, "a")).collect();
     let long = request(0, &*slow, Scheme::Ed25519, &vec![1; 60_000]);
-    let asked = streams.iter().map(|client| {
+    let requested = streams.iter().map(|client| {
         let requests = stream::iter(vec![long.clone(); 600]);
         client.sign_stream(requests, patient())
     });
-    let mut replies = futures_util::future::try_join_all(asked).await.unwrap();
+    let mut replies = futures_util::future::try_join_all(requested).await.unwrap();
     let refused = || world.figure("bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"octets\"}");
     until(|| world.figure("bulla_keyless_tenant_requests_total{tenant=\"a\"}") == 1_200.0).await;
     let fit = (32 << 20) / 60_000;
@@ -341,8 +342,8 @@ async fn noisy_tenant_does_not_affect_a_quiet_one() {
     let quiet = client(&world, "quiet");
     let made = stream::iter(0..QUIET)
         .map(|id| {
-            let (quiet, asked) = (quiet.clone(), request(id as u64, rsa, pss, &[1; 32]));
-            async move { quiet.sign(asked, patient()).await.is_ok() }
+            let (quiet, requested) = (quiet.clone(), request(id as u64, rsa, pss, &[1; 32]));
+            async move { quiet.sign(requested, patient()).await.is_ok() }
         })
         .buffer_unordered(16)
         .filter(|done| std::future::ready(*done))
@@ -389,7 +390,7 @@ async fn request_time_metrics_match_requests_in_flight_over_time() {
     let under_way = || world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}");
     let began = Instant::now();
     for _ in 0..MANY {
-        peer.ask(&items).await;
+        peer.send_request(&items).await;
     }
     until(|| under_way() == MANY as f64).await;
     let all = Instant::now();

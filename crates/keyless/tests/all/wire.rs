@@ -19,13 +19,13 @@ fn body(items: &[(u8, &[u8])]) -> Vec<u8> {
 #[test]
 fn message_is_parsed_as_the_protocol_specifies() {
     // Written by hand: version 1.0, a body of 11 bytes, ID 0x01020304; opcode ping, payload "abcd".
-    let octets = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
-    let (header, body) = first(&octets).unwrap();
+    let bytes = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
+    let (header, body) = first(&bytes).unwrap();
     assert_eq!(header, Header { major: 1, minor: 0, length: 11, id: 0x0102_0304 });
     let items = MessageItems::parse(body).unwrap();
     assert_eq!((items.opcode, items.payload), (0xf1, &b"abcd"[..]));
-    for cut in 0..octets.len() {
-        assert!(first(&octets[..cut]).is_none(), "{cut} octets");
+    for cut in 0..bytes.len() {
+        assert!(first(&bytes[..cut]).is_none(), "{cut} octets");
     }
 }
 
@@ -121,13 +121,13 @@ fn oversized_message_is_rejected_without_partial_output() {
     }
 }
 
-fn octets(max: usize) -> impl Strategy<Value = Vec<u8>> {
+fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..max)
 }
 
 proptest! {
     #[test]
-    fn parser_never_panics_on_arbitrary_bytes(body in octets(3_000)) {
+    fn parser_never_panics_on_arbitrary_bytes(body in bytes(3_000)) {
         let _ = MessageItems::parse(&body);
         let _ = first(&body);
     }
@@ -135,7 +135,7 @@ proptest! {
     /// Most arbitrary bytes fail at the first item. Here the items are complete.
     #[test]
     fn arbitrary_items_are_parsed_or_rejected_with_the_right_error(
-        items in proptest::collection::vec((0_u8..0x30, octets(40)), 0..12), stray in octets(3)
+        items in proptest::collection::vec((0_u8..0x30, bytes(40)), 0..12), stray in bytes(3)
     ) {
         let mut body: Vec<u8> = items.iter().flat_map(|(tag, data)| item(*tag, data)).collect();
         body.extend_from_slice(&stray[..stray.len().min(2)]);
@@ -156,9 +156,9 @@ proptest! {
 
     #[test]
     fn encoded_message_parses_back(
-        id: u32, opcode: u8, payload in octets(2_000), ski: Option<[u8; 20]>, digest: Option<[u8; 32]>,
-        name in proptest::option::of(octets(60)), client: Option<IpAddr>, server: Option<IpAddr>,
-        trace in proptest::option::of(octets(60)), context in proptest::option::of(octets(60)), region: u8,
+        id: u32, opcode: u8, payload in bytes(2_000), ski: Option<[u8; 20]>, digest: Option<[u8; 32]>,
+        name in proptest::option::of(bytes(60)), client: Option<IpAddr>, server: Option<IpAddr>,
+        trace in proptest::option::of(bytes(60)), context in proptest::option::of(bytes(60)), region: u8,
     ) {
         let items = MessageItems {
             certificate_digest: digest,

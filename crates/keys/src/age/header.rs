@@ -120,7 +120,7 @@ pub(super) fn read(opening: &Opening, from: &mut impl Read) -> Result<FileKey, A
     };
     let file_key = opened(opening, &stanzas)?;
     let signed =
-        lines.read.len() - lines.read.iter().rev().skip(1).take_while(|octet| **octet != b'\n').count() - 1;
+        lines.read.len() - lines.read.iter().rev().skip(1).take_while(|byte| **byte != b'\n').count() - 1;
     let signed = &lines.read[..signed + "---".len()];
     hmac::verify(&mac_key(&file_key), signed, &mac).map_err(|_| AgeError::HeaderChanged)?;
     Ok(file_key)
@@ -151,7 +151,7 @@ fn unwrap_with_passphrase(passphrase: &SecretString, stanza: &Stanza) -> Result<
     let bad = AgeError::NotAge("invalid passphrase stanza");
     let [_, salt, work] = stanza.arguments.as_slice() else { return Err(bad) };
     let salt = BASE64.decode(salt).ok().filter(|salt| salt.len() == SALT);
-    let plain = !work.starts_with('0') && work.bytes().all(|octet| octet.is_ascii_digit());
+    let plain = !work.starts_with('0') && work.bytes().all(|byte| byte.is_ascii_digit());
     let work = work.parse::<u8>().ok().filter(|_| plain);
     let (Some(salt), Some(work)) = (salt, work) else { return Err(bad) };
     if work > WORK_MAX {
@@ -231,20 +231,20 @@ impl<R: Read> Lines<'_, R> {
     fn next(&mut self) -> Result<String, AgeError> {
         let begin = self.read.len();
         loop {
-            let mut octet = [0];
-            if self.from.read(&mut octet)? == 0 {
+            let mut byte = [0];
+            if self.from.read(&mut byte)? == 0 {
                 return Err(AgeError::NotAge("the header is truncated"));
             }
-            self.read.push(octet[0]);
+            self.read.push(byte[0]);
             if self.read.len() > HEADER_MAX {
                 return Err(AgeError::NotAge("the header is too long"));
             }
-            if octet[0] == b'\n' {
+            if byte[0] == b'\n' {
                 break;
             }
         }
         let line = &self.read[begin..self.read.len() - 1];
-        let plain = line.iter().all(|octet| octet.is_ascii_graphic() || *octet == b' ');
+        let plain = line.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
         match std::str::from_utf8(line) {
             Ok(text) if plain => Ok(text.to_owned()),
             _ => Err(AgeError::NotAge("the header is not ASCII text")),

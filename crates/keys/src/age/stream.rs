@@ -12,7 +12,7 @@ use super::header::{FILE_KEY, cipher, derived};
 use crate::random::random;
 
 /// Bytes of a piece before encryption.
-const PIECE: usize = 64 * 1024;
+const CHUNK: usize = 64 * 1024;
 const TAG: usize = 16;
 const NONCE: usize = 16;
 
@@ -31,7 +31,7 @@ fn content_key(file_key: &[u8; FILE_KEY], nonce: &[u8; NONCE]) -> LessSafeKey {
 pub struct AgeWriter<W> {
     out: W,
     key: LessSafeKey,
-    piece: Zeroizing<Vec<u8>>,
+    chunk: Zeroizing<Vec<u8>>,
     number: u64,
 }
 
@@ -40,7 +40,7 @@ impl<W: Write> AgeWriter<W> {
         let nonce = random::<NONCE>();
         out.write_all(&*nonce)?;
         let key = content_key(file_key, &nonce);
-        Ok(Self { out, key, piece: Zeroizing::new(Vec::with_capacity(PIECE + TAG)), number: 0 })
+        Ok(Self { out, key, chunk: Zeroizing::new(Vec::with_capacity(CHUNK + TAG)), number: 0 })
     }
 
     /// Writes the last piece, and returns the inner writer.
@@ -55,10 +55,10 @@ impl<W: Write> AgeWriter<W> {
 
     fn put(&mut self, last: bool) -> io::Result<()> {
         let sealed =
-            self.key.seal_in_place_append_tag(nonce(self.number, last), Aad::empty(), &mut *self.piece);
+            self.key.seal_in_place_append_tag(nonce(self.number, last), Aad::empty(), &mut *self.chunk);
         sealed.map_err(|_| io::Error::other("cannot encrypt the content"))?;
-        self.out.write_all(&self.piece)?;
-        self.piece.clear();
+        self.out.write_all(&self.chunk)?;
+        self.chunk.clear();
         self.number += 1;
         Ok(())
     }
@@ -67,11 +67,11 @@ impl<W: Write> AgeWriter<W> {
 impl<W: Write> Write for AgeWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A full piece is written only when more data follows, because the last piece is marked.
-        if self.piece.len() == PIECE && !bytes.is_empty() {
+        if self.chunk.len() == CHUNK && !bytes.is_empty() {
             self.put(false)?;
         }
-        let taken = bytes.len().min(PIECE - self.piece.len());
-        self.piece.extend_from_slice(&bytes[..taken]);
+        let taken = bytes.len().min(CHUNK - self.chunk.len());
+        self.chunk.extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
 
@@ -87,7 +87,7 @@ pub struct AgeReader<R> {
     key: LessSafeKey,
     /// Ciphertext that is not decrypted yet: one piece and the first byte of the next.
     ahead: Vec<u8>,
-    piece: Zeroizing<Vec<u8>>,
+    chunk: Zeroizing<Vec<u8>>,
     at: usize,
     number: u64,
     given: u64,
@@ -104,8 +104,8 @@ impl<R: Read> AgeReader<R> {
         Ok(Self {
             from,
             key: content_key(file_key, &nonce),
-            ahead: Vec::with_capacity(PIECE + TAG + 1),
-            piece: Zeroizing::new(Vec::new()),
+            ahead: Vec::with_capacity(CHUNK + TAG + 1),
+            chunk: Zeroizing::new(Vec::new()),
             at: 0,
             number: 0,
             given: 0,
@@ -118,14 +118,14 @@ impl<R: Read> AgeReader<R> {
         if self.ended {
             return Ok(false);
         }
-        let wanted = PIECE + TAG + 1 - self.ahead.len();
+        let wanted = CHUNK + TAG + 1 - self.ahead.len();
         (&mut self.from).take(wanted as u64).read_to_end(&mut self.ahead)?;
-        let last = self.ahead.len() <= PIECE + TAG;
-        let length = self.ahead.len().min(PIECE + TAG);
+        let last = self.ahead.len() <= CHUNK + TAG;
+        let length = self.ahead.len().min(CHUNK + TAG);
         let rest = self.ahead.split_off(length);
-        let mut piece = Zeroizing::new(std::mem::replace(&mut self.ahead, rest));
-        let whole = piece.clone();
-        let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut piece) {
+        let mut chunk = Zeroizing::new(std::mem::replace(&mut self.ahead, rest));
+        let whole = chunk.clone();
+        let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut chunk) {
             Ok(opened) => opened.len(),
             // The piece is marked as the last one, but more data follows.
             Err(_) if !last && self.is_last_chunk(&whole) => return Err(AgeError::Longer),
@@ -135,23 +135,23 @@ impl<R: Read> AgeReader<R> {
         if length == 0 && self.number > 0 {
             return Err(AgeError::Changed(self.given));
         }
-        piece.truncate(length);
-        (self.piece, self.at) = (piece, 0);
+        chunk.truncate(length);
+        (self.chunk, self.at) = (chunk, 0);
         self.number += 1;
         self.given += length as u64;
         self.ended = last;
         Ok(true)
     }
 
-    fn is_last_chunk(&self, piece: &[u8]) -> bool {
-        let mut piece = Zeroizing::new(piece.to_vec());
-        self.key.open_in_place(nonce(self.number, true), Aad::empty(), &mut piece).is_ok()
+    fn is_last_chunk(&self, chunk: &[u8]) -> bool {
+        let mut chunk = Zeroizing::new(chunk.to_vec());
+        self.key.open_in_place(nonce(self.number, true), Aad::empty(), &mut chunk).is_ok()
     }
 }
 
 impl<R: Read> Read for AgeReader<R> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
+        while self.at == self.chunk.len() {
             match self.next() {
                 Ok(true) => {}
                 Ok(false) => return Ok(0),
@@ -159,8 +159,8 @@ impl<R: Read> Read for AgeReader<R> {
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
             }
         }
-        let given = room.len().min(self.piece.len() - self.at);
-        room[..given].copy_from_slice(&self.piece[self.at..self.at + given]);
+        let given = room.len().min(self.chunk.len() - self.at);
+        room[..given].copy_from_slice(&self.chunk[self.at..self.at + given]);
         self.at += given;
         Ok(given)
     }

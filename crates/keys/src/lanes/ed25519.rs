@@ -80,24 +80,26 @@ fn expand(pkcs8: &[u8], half: &mut [u8; BYTES], prefix: &mut [u8; BYTES]) -> Opt
 /// Makes the signatures of up to [`BATCH`] jobs. The keys must be prepared, and the messages must satisfy [`Numbers::fits`].
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
     let first = nonces(jobs);
-    let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
+    let (points, nonce_state) =
+        kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
     // R and the public key are also in memory twice.
     let given: Vec<[u8; BYTES]> = points.iter().map(|point| point.unwrap_or_default()).collect();
     let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
-    let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.spki.last_chunk().copied());
-    let nonce_again = nonces(jobs);
-    let again = challenge.iter().zip(&challenge_again).zip(nonce_again.iter());
+    let recomputed_challenge =
+        challenges(jobs, nonce_state.points(), |(_, job)| job.spki.last_chunk().copied());
+    let recomputed_nonce = nonces(jobs);
+    let recomputed = challenge.iter().zip(&recomputed_challenge).zip(recomputed_nonce.iter());
     let lanes: Vec<Ed25519Job<'_>> = jobs
         .iter()
-        .zip(again)
-        .map(|((numbers, _), ((challenge, challenge_again), nonce_again))| Ed25519Job {
+        .zip(recomputed)
+        .map(|((numbers, _), ((challenge, recomputed_challenge), recomputed_nonce))| Ed25519Job {
             key: &numbers.key,
             challenge,
-            challenge_again,
-            nonce_again,
+            recomputed_challenge,
+            recomputed_nonce,
         })
         .collect();
-    let responses = kernel.ed25519_responses(&lanes, kept);
+    let responses = kernel.ed25519_responses(&lanes, nonce_state);
     let outcome = |(point, response): (&[u8; BYTES], Option<[u8; BYTES]>)| match response {
         Some(response) => Outcome::Signed([*point, response].concat()),
         None => Outcome::Faulty,

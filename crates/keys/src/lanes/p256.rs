@@ -120,9 +120,9 @@ mod tests {
     #[inline(never)]
     fn below() -> Vec<u8> {
         let mut found = vec![0; DEPTH];
-        let here = std::ptr::from_ref(&found).addr();
+        let address = std::ptr::from_ref(&found).addr();
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
-        memory.read_exact_at(&mut found, (here - DEPTH) as u64).unwrap();
+        memory.read_exact_at(&mut found, (address - DEPTH) as u64).unwrap();
         found
     }
 

@@ -97,20 +97,20 @@ impl<'a> Progress<'a> {
             let numbers = numbers(job.key.lanes().filter(|_| fits)?, job.input)?;
             Some((numbers, LaneJob { scheme: job.scheme, input: job.input, spki: job.key.spki() }))
         };
-        let (places, batched): (Vec<usize>, Vec<_>) =
+        let (indexes, batched): (Vec<usize>, Vec<_>) =
             self.jobs.iter().enumerate().filter_map(|(at, job)| Some((at, fitting(job)?))).unzip();
-        for (places, batch) in places.chunks(BATCH).zip(batched.chunks(BATCH)) {
+        for (indexes, batch) in indexes.chunks(BATCH).zip(batched.chunks(BATCH)) {
             if batch.len() < least || self.faults.contain(kind) {
                 return;
             }
-            self.take(kind, places, sign(batch));
+            self.take(kind, indexes, sign(batch));
         }
     }
 
     /// Stores the results of a batch. Discards the whole batch if one signature is faulty, because the same fault may have affected
     /// the others and their checks.
-    fn take(&mut self, kind: KeyType, places: &[usize], outcomes: Vec<Outcome>) {
-        let faulty = places.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Faulty);
+    fn take(&mut self, kind: KeyType, indexes: &[usize], outcomes: Vec<Outcome>) {
+        let faulty = indexes.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Faulty);
         let faulty: Vec<usize> = faulty.map(|(at, _)| *at).collect();
         if let Some(at) = faulty.first() {
             self.faulty += faulty.len();
@@ -121,7 +121,7 @@ impl<'a> Progress<'a> {
             }
             return;
         }
-        for (at, outcome) in places.iter().zip(outcomes) {
+        for (at, outcome) in indexes.iter().zip(outcomes) {
             if let Outcome::Signed(signature) = outcome {
                 self.signed[*at] = Some(signature);
             }

@@ -64,7 +64,7 @@ pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, 
 
 /// Creates a file atomically, with mode 0600. Keeps an existing file, so that two processes that start concurrently read the same
 /// key.
-pub(crate) fn create_once(path: &Path, content: &[u8]) -> Result<(), KeyringError> {
+pub(crate) fn create_if_absent(path: &Path, content: &[u8]) -> Result<(), KeyringError> {
     let failed = |error| KeyringError::File { path: path.to_owned(), error };
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", HEXLOWER.encode(&*random::<8>())));

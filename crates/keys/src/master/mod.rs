@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::random::random;
 pub use error::KeyringError;
 use file::read_key;
-pub(crate) use file::{create_once, read_private};
+pub(crate) use file::{create_if_absent, read_private};
 pub use id::MasterKeyId;
 pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
@@ -59,7 +59,7 @@ impl MasterKeySource {
 
 fn load_file(path: &Path, create: bool) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
     if create && !path.exists() {
-        create_once(path, &*random::<KEY>())?;
+        create_if_absent(path, &*random::<KEY>())?;
     }
     let bytes = read_key(path, KEY as u64)?;
     let mut key = Zeroizing::new([0; KEY]);

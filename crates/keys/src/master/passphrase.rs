@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::error::{KeyringError, PASSPHRASE_MIN};
-use super::file::{PARAMETERS_MAX, create_once, field_of, read_private};
+use super::file::{PARAMETERS_MAX, create_if_absent, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
@@ -59,7 +59,7 @@ impl PassphraseSource {
             let salt = random::<SALT>();
             let key = self.stretch(cost, &*salt)?;
             let text = Parameters { cost, salt: *salt, id: id_of(&key).to_string() }.to_text();
-            create_once(&self.parameters, text.as_bytes())?;
+            create_if_absent(&self.parameters, text.as_bytes())?;
         }
         let text = read_private(&self.parameters, PARAMETERS_MAX)?;
         let parameters = Parameters::parse(&String::from_utf8_lossy(&text)).map_err(|what| self.bad(what))?;

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use zeroize::Zeroizing;
 
 use super::error::KeyringError;
-use super::file::{create_once, field_of, read_private};
+use super::file::{create_if_absent, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
@@ -64,7 +64,7 @@ impl UnwrappedKey {
             // Decrypts the new file as a check: a key that cannot be decrypted must not seal anything.
             let file = Wrapped { by: wrapper.name().to_owned(), wrapped, id: id_of(&key).to_string() };
             file.open(path, wrapper).await?;
-            create_once(path, file.to_text().as_bytes())?;
+            create_if_absent(path, file.to_text().as_bytes())?;
         }
         let text = read_private(path, FILE_MAX)?;
         let file = Wrapped::parse(&String::from_utf8_lossy(&text));

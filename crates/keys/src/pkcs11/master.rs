@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::token::{SessionMode, Token};
 use crate::KeyringError;
-use crate::master::{KEY, create_once, read_private};
+use crate::master::{KEY, create_if_absent, read_private};
 use crate::random::random;
 
 const NONCE: usize = 12;
@@ -40,7 +40,7 @@ impl WrappedMasterKey {
     pub(crate) fn load(&self) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
         if self.create && !self.path.exists() {
             let wrapped = self.wrap(&random::<KEY>())?;
-            create_once(&self.path, &wrapped)?;
+            create_if_absent(&self.path, &wrapped)?;
         }
         let wrapped = read_private(&self.path, FILE as u64)?;
         self.unwrap(&wrapped)

@@ -29,12 +29,12 @@ pub enum TokenError {
         reason: String,
     },
     /// No token has this label.
-    #[error("no token has the label {label:?}; available tokens: {there}")]
+    #[error("no token has the label {label:?}; available tokens: {available}")]
     NoToken {
         /// The requested label.
         label: String,
         /// Labels of the tokens that exist.
-        there: String,
+        available: String,
     },
     /// The PIN is wrong, locked or expired.
     #[error("the token {label:?} rejects the PIN: {reason}; the token locks after several wrong PINs")]

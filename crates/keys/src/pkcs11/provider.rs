@@ -54,8 +54,8 @@ impl Token {
         self.key_of(found.await?)
     }
 
-    fn key_of(&self, looked: SearchOutcome) -> Result<Pkcs11Key, TokenError> {
-        match looked {
+    fn key_of(&self, outcome: SearchOutcome) -> Result<Pkcs11Key, TokenError> {
+        match outcome {
             SearchOutcome::Found(found) => Ok(Pkcs11Key::new(self.clone(), *found)),
             SearchOutcome::None(which) => Err(TokenError::NoKey(which)),
             SearchOutcome::Several(which) => Err(TokenError::SeveralKeys(which)),

@@ -258,15 +258,15 @@ impl TokenState {
 
     fn slot(&self) -> Result<Slot, TokenError> {
         let slots = self.context.get_slots_with_initialized_token().map_err(call_error)?;
-        let mut there = Vec::new();
+        let mut available = Vec::new();
         for slot in slots {
             let Ok(info) = self.context.get_token_info(slot) else { continue };
             if info.label() == self.config.label {
                 return Ok(slot);
             }
-            there.push(info.label().to_owned());
+            available.push(info.label().to_owned());
         }
-        Err(TokenError::NoToken { label: self.config.label.clone(), there: there.join(", ") })
+        Err(TokenError::NoToken { label: self.config.label.clone(), available: available.join(", ") })
     }
 
     /// Logs in again, unless another call did so after `logins` was read.

@@ -55,8 +55,8 @@ impl NodeKey {
     ///
     /// # Errors
     /// [`SealedError::NotSeed`]
-    pub fn from_bytes(octets: &[u8]) -> Result<Self, SealedError> {
-        Pair::from_seed(octets).map(Self)
+    pub fn from_bytes(seed: &[u8]) -> Result<Self, SealedError> {
+        Pair::from_seed(seed).map(Self)
     }
 
     /// Returns the private key, for a file that only the node can read.

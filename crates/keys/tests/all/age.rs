@@ -80,18 +80,18 @@ fn modified_truncated_or_reordered_files_are_rejected() {
     }
     // Truncation between two chunks, each of which is complete.
     let file = sealed(&seal, &vec![7; 3 * 65_536]);
-    let piece = 65_536 + 16;
-    let cut = file.len() - piece;
+    let chunk = 65_536 + 16;
+    let cut = file.len() - chunk;
     assert!(matches!(opened(&opening, &file[..cut]), Err(AgeError::Changed(65_536))));
     let longer = [&file[..], &[0; 20]].concat();
     assert!(matches!(opened(&opening, &longer), Err(AgeError::Longer)));
     // Two chunks swapped.
-    let begin = file.len() - 3 * piece;
+    let begin = file.len() - 3 * chunk;
     let swapped = [
         &file[..begin],
-        &file[begin + piece..begin + 2 * piece],
-        &file[begin..begin + piece],
-        &file[begin + 2 * piece..],
+        &file[begin + chunk..begin + 2 * chunk],
+        &file[begin..begin + chunk],
+        &file[begin + 2 * chunk..],
     ];
     assert!(matches!(opened(&opening, &swapped.concat()), Err(AgeError::Changed(0))));
     let text = String::from_utf8_lossy(&file).replacen(" 2\n", " 30\n", 1);
@@ -121,11 +121,11 @@ fn age_keys_are_parsed_and_formatted() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_rejected(octets: Vec<u8>, cut in 0_usize..200) {
+    fn arbitrary_bytes_are_rejected(bytes: Vec<u8>, cut in 0_usize..200) {
         let (seal, opening) = passphrase("correct horse");
-        prop_assert!(opened(&opening, &octets).is_err());
+        prop_assert!(opened(&opening, &bytes).is_err());
         let file = sealed(&seal, b"content");
-        let mixed = [&file[..cut.min(file.len())], &octets].concat();
+        let mixed = [&file[..cut.min(file.len())], &bytes].concat();
         prop_assert!(mixed == file || opened(&opening, &mixed).is_err());
     }
 }

@@ -39,9 +39,9 @@ fn master_key_file_is_created_owner_only_and_reopened() {
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, 32));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
     let sealed = ring.seal(&HERE, b"secret");
-    let again = open(file(&path, false)).unwrap();
-    assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
-    assert_eq!(again.current(), file(&path, false).id().unwrap());
+    let reopened = open(file(&path, false)).unwrap();
+    assert_eq!(reopened.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+    assert_eq!(reopened.current(), file(&path, false).id().unwrap());
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn passphrase_opens_data_sealed_with_it() {
     let ring = open(passphrase(&path, words, Some(CHEAP))).unwrap();
     let sealed = ring.seal(&HERE, b"secret");
     // The cost stored in the file applies from now on, whatever is configured.
-    let again = open(passphrase(&path, words, Some(Argon2Cost::default()))).unwrap();
-    assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+    let reopened = open(passphrase(&path, words, Some(Argon2Cost::default()))).unwrap();
+    assert_eq!(reopened.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
     assert!(matches!(
         open(passphrase(&path, "correct horse batter", None)),
         Err(KeyringError::WrongPassphrase(_))
@@ -137,15 +137,15 @@ fn duplicate_older_keys_are_loaded_once() {
 /// A key wrapper that inverts every bit and counts its calls. It can be made to fail or to return wrong answers.
 #[derive(Default)]
 struct Turner {
-    asked: std::sync::atomic::AtomicU32,
+    calls: std::sync::atomic::AtomicU32,
     wrong: bool,
-    away: bool,
+    failing: bool,
 }
 
 impl Turner {
-    fn turn(&self, octets: &[u8]) -> Result<Vec<u8>, String> {
-        self.asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        if self.away { Err("away".to_owned()) } else { Ok(octets.iter().map(|octet| !octet).collect()) }
+    fn turn(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if self.failing { Err("away".to_owned()) } else { Ok(bytes.iter().map(|byte| !byte).collect()) }
     }
 }
 
@@ -177,9 +177,9 @@ async fn wrapped_master_key_is_unwrapped_once_and_validated() {
     let turner = Turner::default();
     let load = async |turner: &Turner, missing| UnwrappedKey::load(&path, turner, missing).await;
     assert!(matches!(load(&turner, MissingFileAction::Refuse).await, Err(KeyringError::Missing(_))));
-    let away = Turner { away: true, ..Turner::default() };
+    let failing = Turner { failing: true, ..Turner::default() };
     assert!(
-        matches!(load(&away, MissingFileAction::Create).await, Err(KeyringError::Wrapper { why, .. }) if why == "away")
+        matches!(load(&failing, MissingFileAction::Create).await, Err(KeyringError::Wrapper { why, .. }) if why == "away")
     );
     let wrong = Turner { wrong: true, ..Turner::default() };
     assert!(matches!(load(&wrong, MissingFileAction::Create).await, Err(KeyringError::OtherKey { .. })));
@@ -190,12 +190,12 @@ async fn wrapped_master_key_is_unwrapped_once_and_validated() {
     let sealed = ring.seal(&HERE, b"secret");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let fresh = Turner::default();
-    let again =
+    let reopened =
         open(MasterKeySource::Unwrapped(load(&fresh, MissingFileAction::Refuse).await.unwrap())).unwrap();
     for _ in 0..100 {
-        assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+        assert_eq!(reopened.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
     }
-    assert_eq!(fresh.asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(fresh.calls.load(std::sync::atomic::Ordering::SeqCst), 1);
     assert!(matches!(load(&wrong, MissingFileAction::Refuse).await, Err(KeyringError::OtherKey { .. })));
     let text = fs::read_to_string(&path).unwrap();
     for (from, to) in [("turner", "other"), ("wrapped = ", "wrapped = !"), ("master_key = ", "other = ")] {

@@ -34,12 +34,12 @@ fn home() -> tempfile::TempDir {
 }
 
 fn module() -> PathBuf {
-    let places = [
+    let paths = [
         "/usr/lib/softhsm/libsofthsm2.so",
         "/usr/lib64/softhsm/libsofthsm2.so",
         "/usr/local/lib/softhsm/libsofthsm2.so",
     ];
-    places.iter().map(PathBuf::from).find(|path| path.exists()).unwrap_or_else(|| panic!("{INSTALL}"))
+    paths.iter().map(PathBuf::from).find(|path| path.exists()).unwrap_or_else(|| panic!("{INSTALL}"))
 }
 
 /// SoftHSM finds its tokens by an environment variable, which a test must not change in its own process. Each case therefore runs
@@ -123,8 +123,8 @@ mod case {
             let key = token.generate(kind, &label).await.unwrap();
             assert_eq!((key.key_type(), key.label()), (kind, label.as_str()));
             signs(&key).await;
-            let again = token.key_by_label(&label).await.unwrap();
-            assert_eq!((again.spki(), again.id(), again.key_type()), (key.spki(), key.id(), kind));
+            let reopened = token.key_by_label(&label).await.unwrap();
+            assert_eq!((reopened.spki(), reopened.id(), reopened.key_type()), (key.spki(), key.id(), kind));
             signs(&token.key_by_id(key.id()).await.unwrap()).await;
             // Enough signatures to cover r and s with leading zeros and high bits.
             if kind == KeyType::P256 {
@@ -183,7 +183,7 @@ mod case {
         // Leading zeros are part of the number, even if only one byte is not zero.
         for zeros in [1, 2, 100, 255] {
             let mut clear = vec![0; 256];
-            clear[zeros..].iter_mut().enumerate().for_each(|(at, octet)| *octet = 1 + at as u8 % 250);
+            clear[zeros..].iter_mut().enumerate().for_each(|(at, byte)| *byte = 1 + at as u8 % 250);
             fs::write(at.join("clear"), &clear).unwrap();
             runs(
                 at,
@@ -238,7 +238,10 @@ mod case {
         let error = token.generate(KeyType::MlDsa65, "x").await.unwrap_err();
         assert!(matches!(error, TokenError::Kind(KeyType::MlDsa65)), "{error}");
         let error = Token::open(TokenConfig { label: "missing".to_owned(), ..config() }).unwrap_err();
-        assert!(matches!(&error, TokenError::NoToken { there, .. } if there.contains("bulla")), "{error}");
+        assert!(
+            matches!(&error, TokenError::NoToken { available, .. } if available.contains("bulla")),
+            "{error}"
+        );
         let error = Token::open(TokenConfig { module: "/none.so".into(), ..config() }).unwrap_err();
         assert!(matches!(error, TokenError::Module { .. }), "{error}");
         // A token without a login so far: the first login of a process decides.
@@ -276,8 +279,8 @@ mod case {
         assert!(matches!(open(wrapped("kek", false)), Err(KeyringError::Missing(_))));
         let ring = open(wrapped("kek", true)).unwrap();
         let sealed = ring.seal(&HERE, b"secret");
-        let again = open(wrapped("kek", false)).unwrap();
-        assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
+        let reopened = open(wrapped("kek", false)).unwrap();
+        assert_eq!(reopened.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
         assert_eq!(fs::metadata(folder.path().join("m")).unwrap().len(), 61);
         assert!(matches!(open(wrapped("another", false)), Err(KeyringError::Module(_))));
         let mut content = fs::read(folder.path().join("m")).unwrap();
@@ -291,13 +294,13 @@ mod case {
     pub(super) async fn pkcs11_token_is_a_key_provider() {
         let provider: Arc<dyn KeyProvider> = Arc::new(Token::open(config()).unwrap());
         assert_eq!(provider.name(), "pkcs11");
-        let held = provider.generate(KeyType::P384, "held").await.unwrap();
-        assert!(held.locator.starts_with("pkcs11:token=bulla;id="), "{}", held.locator);
-        let opened = provider.open(&held.locator).await.unwrap();
-        assert_eq!(opened.spki(), held.signer.spki());
+        let generated = provider.generate(KeyType::P384, "held").await.unwrap();
+        assert!(generated.locator.starts_with("pkcs11:token=bulla;id="), "{}", generated.locator);
+        let opened = provider.open(&generated.locator).await.unwrap();
+        assert_eq!(opened.spki(), generated.signer.spki());
         signs(&*opened).await;
         assert!(matches!(provider.open("nonsense").await.unwrap_err(), SignError::Failed(_)));
-        let gone = held.locator.replace("id=", "id=%00");
-        assert!(matches!(provider.open(&gone).await.unwrap_err(), SignError::Failed(_)));
+        let missing = generated.locator.replace("id=", "id=%00");
+        assert!(matches!(provider.open(&missing).await.unwrap_err(), SignError::Failed(_)));
     }
 }

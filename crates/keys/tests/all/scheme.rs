@@ -137,9 +137,9 @@ fn only_valid_digest_signatures_verify() {
     }
     let padded = [Scheme::RsaPkcs1(Hash::Sha256), Scheme::RsaPss(Hash::Sha256)];
     let rsa = key(KeyType::Rsa2048);
-    for (made, asked) in [(padded[0], padded[1]), (padded[1], padded[0])] {
+    for (made, checked) in [(padded[0], padded[1]), (padded[1], padded[0])] {
         let signature = rsa.sign_digest_now(made, &[7; 32]).unwrap();
-        assert!(!verifies(rsa.spki(), KeyType::Rsa2048, asked, &[7; 32], &signature), "{asked:?}");
+        assert!(!verifies(rsa.spki(), KeyType::Rsa2048, checked, &[7; 32], &signature), "{checked:?}");
     }
 }
 

@@ -25,26 +25,26 @@ proptest! {
         other_row in proptest::collection::vec(any::<u8>(), 0..20),
     ) {
         let ring = Keyring::ephemeral();
-        let here = Context { table: &table, row: &row, column: &column };
-        let sealed = ring.seal(&here, &secret);
+        let context = Context { table: &table, row: &row, column: &column };
+        let sealed = ring.seal(&context, &secret);
         prop_assert_eq!(sealed.len(), secret.len() + OVERHEAD);
-        prop_assert_eq!(ring.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
+        prop_assert_eq!(ring.open_sealed(&context, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
         prop_assert!(ring.is_current(&sealed));
-        for there in [
-            Context { table: &other_table, ..here },
-            Context { column: &other_column, ..here },
-            Context { row: &other_row, ..here },
+        for other_context in [
+            Context { table: &other_table, ..context },
+            Context { column: &other_column, ..context },
+            Context { row: &other_row, ..context },
             // The same letters, split differently.
-            Context { table: &format!("{table}{column}"), column: "", ..here },
-            Context { table: &column, column: &table, ..here },
+            Context { table: &format!("{table}{column}"), column: "", ..context },
+            Context { table: &column, column: &table, ..context },
         ] {
-            if there != here {
-                prop_assert_eq!(ring.open_sealed(&there, &sealed), Err(OpenError::Forged));
-                prop_assert_eq!(ring.rewrap(&there, &sealed), Err(OpenError::Forged));
+            if other_context != context {
+                prop_assert_eq!(ring.open_sealed(&other_context, &sealed), Err(OpenError::Forged));
+                prop_assert_eq!(ring.rewrap(&other_context, &sealed), Err(OpenError::Forged));
             }
         }
         let stranger = Keyring::ephemeral();
-        prop_assert_eq!(stranger.open_sealed(&here, &sealed), Err(OpenError::UnknownMaster(ring.current())));
+        prop_assert_eq!(stranger.open_sealed(&context, &sealed), Err(OpenError::UnknownMaster(ring.current())));
         prop_assert!(!stranger.is_current(&sealed));
     }
 
@@ -55,23 +55,23 @@ proptest! {
         cut in any::<proptest::sample::Index>(),
     ) {
         let ring = Keyring::ephemeral();
-        let here = Context { table: "keys", row: b"1", column: "sealed" };
-        let sealed = ring.seal(&here, &secret);
+        let context = Context { table: "keys", row: b"1", column: "sealed" };
+        let sealed = ring.seal(&context, &secret);
         let mut changed = sealed.clone();
         changed[at.index(sealed.len())] ^= bits;
-        prop_assert!(ring.open_sealed(&here, &changed).is_err());
-        prop_assert!(ring.open_sealed(&here, &sealed[..cut.index(sealed.len())]).is_err());
+        prop_assert!(ring.open_sealed(&context, &changed).is_err());
+        prop_assert!(ring.open_sealed(&context, &sealed[..cut.index(sealed.len())]).is_err());
         let longer = [&sealed[..], &[bits]].concat();
-        prop_assert_eq!(ring.open_sealed(&here, &longer), Err(OpenError::Forged));
+        prop_assert_eq!(ring.open_sealed(&context, &longer), Err(OpenError::Forged));
     }
 
     #[test]
-    fn arbitrary_bytes_are_rejected(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let ring = Keyring::ephemeral();
-        let here = Context { table: "keys", row: b"1", column: "sealed" };
-        prop_assert!(ring.open_sealed(&here, &octets).is_err());
-        prop_assert!(ring.rewrap(&here, &octets).is_err());
-        prop_assert!(!ring.is_current(&octets));
+        let context = Context { table: "keys", row: b"1", column: "sealed" };
+        prop_assert!(ring.open_sealed(&context, &bytes).is_err());
+        prop_assert!(ring.rewrap(&context, &bytes).is_err());
+        prop_assert!(!ring.is_current(&bytes));
     }
 
     #[test]
@@ -80,35 +80,35 @@ proptest! {
         at in any::<proptest::sample::Index>(), bits in 1_u8..,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let here = Context { table: "keys", row: b"1", column: "sealed" };
+        let context = Context { table: "keys", row: b"1", column: "sealed" };
         let old = ring(folder.path(), "old");
-        let sealed = old.seal(&here, &secret);
+        let sealed = old.seal(&context, &secret);
         let config = KeyringConfig { current: file(folder.path(), "new"), older: vec![file(folder.path(), "old")] };
         let both = Keyring::open(&config).unwrap();
         prop_assert!(!both.is_current(&sealed));
-        prop_assert_eq!(both.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
-        let moved = both.rewrap(&here, &sealed).unwrap();
+        prop_assert_eq!(both.open_sealed(&context, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
+        let moved = both.rewrap(&context, &sealed).unwrap();
         prop_assert!(both.is_current(&moved));
         // Only the wrapping changed: the encrypted secret is the same.
         prop_assert_eq!(&moved[69..], &sealed[69..]);
         prop_assert_eq!(moved.len(), sealed.len());
         let new = ring(folder.path(), "new");
-        prop_assert_eq!(new.open_sealed(&here, &moved).map(|text| text.to_vec()), Ok(secret.clone()));
-        prop_assert!(new.open_sealed(&here, &sealed).is_err());
-        prop_assert!(new.rewrap(&here, &sealed).is_err());
-        prop_assert!(old.open_sealed(&here, &moved).is_err());
+        prop_assert_eq!(new.open_sealed(&context, &moved).map(|text| text.to_vec()), Ok(secret.clone()));
+        prop_assert!(new.open_sealed(&context, &sealed).is_err());
+        prop_assert!(new.rewrap(&context, &sealed).is_err());
+        prop_assert!(old.open_sealed(&context, &moved).is_err());
         let mut changed = moved;
         let at = at.index(changed.len());
         changed[at] ^= bits;
-        prop_assert!(both.open_sealed(&here, &changed).is_err());
+        prop_assert!(both.open_sealed(&context, &changed).is_err());
     }
 }
 
 #[test]
 fn sealing_is_randomized() {
     let ring = Keyring::ephemeral();
-    let here = Context { table: "keys", row: b"1", column: "sealed" };
-    let (one, two) = (ring.seal(&here, b"secret"), ring.seal(&here, b"secret"));
+    let context = Context { table: "keys", row: b"1", column: "sealed" };
+    let (one, two) = (ring.seal(&context, b"secret"), ring.seal(&context, b"secret"));
     // All bytes but the version and the master key's ID.
     assert!(one[9..].iter().zip(&two[9..]).filter(|(a, b)| a == b).count() < 20);
     assert!(!one.windows(6).any(|window| window == b"secret"));
@@ -117,19 +117,19 @@ fn sealing_is_randomized() {
 #[test]
 fn new_master_key_is_promoted_at_runtime() {
     let folder = tempfile::tempdir().unwrap();
-    let here = Context { table: "keys", row: b"1", column: "sealed" };
+    let context = Context { table: "keys", row: b"1", column: "sealed" };
     let ring = ring(folder.path(), "one");
     let one = ring.current();
-    let sealed = ring.seal(&here, b"secret");
+    let sealed = ring.seal(&context, b"secret");
     let two = ring.promote(&file(folder.path(), "two")).unwrap();
     assert_eq!(ring.masters(), [two, one]);
     assert_eq!(Keyring::master_key_id_of(&sealed), Some(one));
-    assert_eq!(Keyring::master_key_id_of(&ring.seal(&here, b"later")), Some(two));
-    assert_eq!(ring.open_sealed(&here, &sealed).unwrap().as_slice(), b"secret");
+    assert_eq!(Keyring::master_key_id_of(&ring.seal(&context, b"later")), Some(two));
+    assert_eq!(ring.open_sealed(&context, &sealed).unwrap().as_slice(), b"secret");
     assert!(!ring.forget(two), "the current one stays");
     assert!(ring.forget(one));
     assert!(!ring.forget(one));
-    assert_eq!(ring.open_sealed(&here, &sealed), Err(OpenError::UnknownMaster(one)));
+    assert_eq!(ring.open_sealed(&context, &sealed), Err(OpenError::UnknownMaster(one)));
     // Promoting the same file again gives the same key.
     assert_eq!(ring.promote(&file(folder.path(), "one")).unwrap(), one);
     assert!(ring.is_current(&sealed));

@@ -46,8 +46,8 @@ async fn expired_deadline_fails_only_as_late() {
     let key = key(KeyType::Rsa2048);
     let hold: Vec<_> = (0..64).map(|_| key.sign(b"x", soon())).collect();
     let late = key.sign(b"x", Instant::now() - Duration::from_secs(1));
-    let (late, held) = futures_util::future::join(late, futures_util::future::join_all(hold)).await;
-    assert!(held.iter().all(Result::is_ok));
+    let (late, results) = futures_util::future::join(late, futures_util::future::join_all(hold)).await;
+    assert!(results.iter().all(Result::is_ok));
     // The request may have been served immediately. It must not fail in any other way.
     assert!(matches!(late, Ok(_) | Err(SignError::Late)), "{late:?}");
 }
@@ -56,9 +56,9 @@ async fn expired_deadline_fails_only_as_late() {
 fn every_key_type_round_trips_through_pem_and_der() {
     for kind in KeyType::ALL {
         let key = key(kind);
-        let again = PrivateKey::from_pem(&key.to_pkcs8_pem()).unwrap();
-        assert_eq!(again.spki(), key.spki(), "{kind}");
-        assert_eq!(again.to_pkcs8_der(), key.to_pkcs8_der(), "{kind}");
+        let restored = PrivateKey::from_pem(&key.to_pkcs8_pem()).unwrap();
+        assert_eq!(restored.spki(), key.spki(), "{kind}");
+        assert_eq!(restored.to_pkcs8_der(), key.to_pkcs8_der(), "{kind}");
         let der = PrivateKey::from_pkcs8_der(&key.to_pkcs8_der()).unwrap();
         assert_eq!(der.spki(), key.spki(), "{kind}");
         let sealed = key.to_encrypted_pem(b"open sesame").unwrap();

@@ -41,8 +41,8 @@ async fn tpm_sealed_key_opens_after_restart_only_in_the_same_tpm() {
     soft.restart();
     for _ in 0..5 {
         // No object stays in the TPM, which has memory for three.
-        let again = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap());
-        assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"seed");
+        let reopened = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap());
+        assert_eq!(reopened.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"seed");
     }
     let other = SoftTpm::new();
     let why = refusal(&file, &tpm_of(&other, &[], "")).await;
@@ -147,8 +147,12 @@ async fn malformed_sealed_values_and_unreachable_tpms_are_rejected() {
     }
     assert!(Pcrs::new(&[24]).is_err());
     assert!(Tpm::new(soft.address().parse().unwrap(), Pcrs::default(), &[1; 33]).is_err());
-    let gone = Tpm::new("/dev/no-such-tpm".parse().unwrap(), Pcrs::default(), &[]).unwrap();
+    let missing = Tpm::new("/dev/no-such-tpm".parse().unwrap(), Pcrs::default(), &[]).unwrap();
     assert!(
-        gone.wrap(&[7; 32]).await.unwrap_err().contains("/dev/no-such-tpm: cannot communicate with the TPM")
+        missing
+            .wrap(&[7; 32])
+            .await
+            .unwrap_err()
+            .contains("/dev/no-such-tpm: cannot communicate with the TPM")
     );
 }

@@ -35,7 +35,7 @@ impl IssuerSource for NullIssuerSource {
         .boxed()
     }
 
-    fn places<'a>(&'a self, _: &'a str) -> BoxFuture<'a, usize> {
+    fn concurrency<'a>(&'a self, _: &'a str) -> BoxFuture<'a, usize> {
         async { 0 }.boxed()
     }
 }

@@ -217,7 +217,7 @@ fn der_value_length(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let length =
-        bytes.get(2..2 + digits)?.iter().fold(0_usize, |length, octet| length << 8 | usize::from(*octet));
+        bytes.get(2..2 + digits)?.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
     length.checked_add(2 + digits)
 }
 

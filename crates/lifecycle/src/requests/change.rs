@@ -17,7 +17,7 @@ use crate::job::{Consent, JobId, JobKind, JobState, target_of};
 use crate::judgement::{Judgement, LiftsApproval, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
-use crate::plan::{PlanFacts, standing_by_job, void};
+use crate::plan::{PlanFacts, active_approvals_by_job, void};
 use crate::policy::Violation;
 use crate::renewal::SuggestedRenewalWindow;
 use crate::runs::{Planner, deployment, open_run, plan, replan, run_now, start_immediately};
@@ -185,7 +185,7 @@ impl Lifecycle {
         let before = self.get(id).await?;
         let after = change.apply(&before, self.now_us())?;
         let lifts_approval =
-            self.judge(&before).await?.check_approval_kept(&self.judge(&after).await?).is_err();
+            self.judge(&before).await?.check_approval_still_required(&self.judge(&after).await?).is_err();
         let facts = self.profile_facts(&before.profile).await?;
         let guarded = facts.is_some_and(|facts| facts.requires_approval);
         Ok(ChangePreview {
@@ -221,7 +221,7 @@ impl Lifecycle {
         let (_, violations) = self.admit(&after).await?;
         let judged = self.judge(&after).await?;
         if consent == ChangeConsent::NotGiven {
-            self.judge(&before).await?.check_approval_kept(&judged)?;
+            self.judge(&before).await?.check_approval_still_required(&judged)?;
         }
         let renew = change.renew;
         let change = std::sync::Arc::new(Change {
@@ -341,7 +341,7 @@ impl Lifecycle {
                         return Ok(Err(DataError::not_found("job", id).into()));
                     };
                     let mut ledger = Ledger::new(now_us, &actor);
-                    start_immediately(&mut ledger, &row, &job, "asked", &actor);
+                    start_immediately(&mut ledger, &row, &job, "requested", &actor);
                     ledger.audit_resource(format!("job/{id}"), "job.retry", json!({}));
                     ledger.write(tx).await?;
                     Ok(Ok(()))
@@ -490,13 +490,13 @@ async fn record_plan_change(
     let (certificate, actor) = (entry.row.id, ledger.actor().to_owned());
     ledger.plan_changed(certificate, &actor);
     // A run whose order is at the issuer is not voided here. The issued certificate is compared with the approval on delivery.
-    let asked = |run: &&JobRow| {
+    let needs_new_approval = |run: &&JobRow| {
         run.state == JobState::AwaitingApproval
             || run.approval == Consent::Given && run.state != JobState::Running
     };
-    let Some(run) = run.filter(asked) else { return Ok(false) };
-    let standing = standing_by_job(tx, vec![run.id]).await?;
-    void(ledger, entry, run, standing.get(&run.id), &plan);
+    let Some(run) = run.filter(needs_new_approval) else { return Ok(false) };
+    let approvals = active_approvals_by_job(tx, vec![run.id]).await?;
+    void(ledger, entry, run, approvals.get(&run.id), &plan);
     Ok(true)
 }
 
@@ -514,12 +514,12 @@ async fn apply_action(
     };
     let mut entry = Entry::new(row);
     let mut ledger = Ledger::new(now_us, actor);
-    let mut places = Vec::new();
+    let mut target_agents = Vec::new();
     let mut ended = Vec::new();
     let transition = match what {
         LifecycleAction::Archive => Transition::Archived,
         LifecycleAction::Restore(_) => Transition::Restored(entry.current()),
-        LifecycleAction::Redeploy => Transition::RedeployAsked,
+        LifecycleAction::Redeploy => Transition::RedeployRequested,
     };
     if let Err(error) = ledger.step(&mut entry, transition) {
         return Ok(Err(error.into()));
@@ -543,13 +543,13 @@ async fn apply_action(
             plan(&mut ledger, &certificate, &entry.row, None, judged, None);
         }
         LifecycleAction::Redeploy => {
-            places = deploy_targets(&entry.row)?;
-            if places.is_empty() || entry.row.version.is_none() {
+            target_agents = deploy_targets(&entry.row)?;
+            if target_agents.is_empty() || entry.row.version.is_none() {
                 let why = "nothing to deploy: the certificate has no version, or no targets with agents";
                 return Ok(Err(LifecycleActionError::NothingToDeploy(why)));
             }
             entry.row.set_undeployed(now_us);
-            for (target, agent) in &places {
+            for (target, agent) in &target_agents {
                 ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, None, now_us));
             }
         }
@@ -563,7 +563,7 @@ async fn apply_action(
         .filter(|job| job.kind == JobKind::Deployment)
         .filter_map(|job| {
             let target = job.detail.as_deref().and_then(target_of)?;
-            let (_, agent) = places.iter().find(|(place, _)| *place == target)?;
+            let (_, agent) = target_agents.iter().find(|(known, _)| *known == target)?;
             Some(NewDeployment {
                 job: job.id,
                 target,

@@ -31,9 +31,9 @@ pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Cr
         let (store, now_us) = (store.clone(), clock.now_us());
         async move {
             let batch = std::sync::Arc::new(batch);
-            let again = std::sync::Arc::clone(&batch);
+            let shared_batch = std::sync::Arc::clone(&batch);
             let work = move || {
-                let batch = std::sync::Arc::clone(&again);
+                let batch = std::sync::Arc::clone(&shared_batch);
                 transaction(move |tx| async move { insert_batch(tx, &batch, now_us).await }.boxed())
             };
             match attempt(&store, "certificates_create", work).await {
@@ -187,10 +187,10 @@ impl Lifecycle {
     async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), AdmissionError> {
         let missing = |what, id: &Uuid| AdmissionError::from(Missing { what, name: id.to_string() });
         if let KeyLocation::Agent { agent } = &certificate.key_location {
-            let there = agent::tables::Agents::of(&self.inner.store).get(*agent).await?;
-            there.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
+            let existing = agent::tables::Agents::of(&self.inner.store).get(*agent).await?;
+            existing.filter(|agent| agent.retired_at_us.is_none()).ok_or_else(|| missing("agent", agent))?;
         }
-        let places: Vec<(Uuid, Uuid)> = certificate
+        let target_agents: Vec<(Uuid, Uuid)> = certificate
             .targets
             .iter()
             .filter_map(|target| match target {
@@ -198,15 +198,15 @@ impl Lifecycle {
                 TargetRef::Endpoint { .. } => None,
             })
             .collect();
-        if places.is_empty() {
+        if target_agents.is_empty() {
             return Ok(());
         }
-        let wanted = places.iter().map(|(target, _)| *target).collect();
+        let wanted = target_agents.iter().map(|(target, _)| *target).collect();
         let query = transaction(move |tx| async move { agents_of_targets(tx, wanted).await }.boxed());
-        let there = self.inner.store.write("target_agents", query).await?;
-        match places.iter().find(|place| !there.contains(place)) {
+        let existing = self.inner.store.write("target_agents", query).await?;
+        match target_agents.iter().find(|pair| !existing.contains(pair)) {
             None => Ok(()),
-            Some((target, agent)) if there.iter().any(|(one, _)| one == target) => {
+            Some((target, agent)) if existing.iter().any(|(one, _)| one == target) => {
                 Err(Missing { what: "target of the agent", name: agent.to_string() }.into())
             }
             Some((target, _)) => Err(missing("target", target)),

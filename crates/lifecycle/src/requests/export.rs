@@ -138,14 +138,14 @@ impl Lifecycle {
         version: &ManagedVersion,
         uses: KeyUse,
     ) -> Result<PrivateKey, ExportError> {
-        let away = match certificate.key_location {
+        let reason = match certificate.key_location {
             KeyLocation::Agent { .. } => "the key is on the agent's host and cannot be exported",
             KeyLocation::KeyService => "the key is in the key service and cannot be exported",
             KeyLocation::Server => {
                 "Bulla does not have the key: the certificate was discovered, or issued for an external key"
             }
         };
-        let id = version.key.ok_or(ExportError::NotExportable(away))?;
+        let id = version.key.ok_or(ExportError::NotExportable(reason))?;
         self.check_release(certificate, version, uses).await?;
         let row = store::Keys::of(&self.inner.store).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {

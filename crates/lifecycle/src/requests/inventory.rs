@@ -155,14 +155,14 @@ impl Lifecycle {
     pub async fn found_of(
         &self,
         filter: &InventoryFilter,
-        whose: &OwnerFilter,
+        owner_filter: &OwnerFilter,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<FoundEndpoint>, DataError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
-        let (mut kept, mut next, mut rows_read) = (Vec::new(), after.cloned(), 0);
-        while rows_read < FOUND_READ_MAX && kept.len() < limit {
+        let (mut matching, mut next, mut rows_read) = (Vec::new(), after.cloned(), 0);
+        while rows_read < FOUND_READ_MAX && matching.len() < limit {
             let page = store::Inventory::of(store).walk(filter, next.as_ref(), FOUND_AT_ONCE).await?;
             rows_read += page.rows.len();
             next = page.next;
@@ -170,11 +170,11 @@ impl Lifecycle {
             let assigned = rules.assignments_for(store, &rows).await?;
             let behind = rows.len();
             for (number, found) in rows.into_iter().zip(assigned).enumerate() {
-                if !whose.is(found.1.as_ref()) {
+                if !owner_filter.is(found.1.as_ref()) {
                     continue;
                 }
-                kept.push(found);
-                if kept.len() == limit {
+                matching.push(found);
+                if matching.len() == limit {
                     // If this is the last row read, the cursor of the inventory page already continues after it.
                     if number + 1 < behind {
                         next = Some(places[number].clone());
@@ -187,7 +187,7 @@ impl Lifecycle {
             }
             tokio::task::yield_now().await;
         }
-        Ok(Page { rows: self.with_states(kept).await?, next })
+        Ok(Page { rows: self.with_states(matching).await?, next })
     }
 
     async fn with_states(

@@ -108,11 +108,11 @@ impl Lifecycle {
         };
         let certificate = ManagedCertificate::from_view(&view)?;
         let Some(approved) = self.approved_targets(&certificate, &version).await? else { return Ok(()) };
-        let places = certificate.targets.iter().filter_map(|target| match target {
+        let target_agents = certificate.targets.iter().filter_map(|target| match target {
             TargetRef::Deploy { target, agent } => Some((*target, *agent)),
             TargetRef::Endpoint { .. } => None,
         });
-        self.check_targets(approved, places.collect()).await
+        self.check_targets(approved, target_agents.collect()).await
     }
 
     /// Returns the approved targets of a version; `None` if the version needs no approval.
@@ -145,13 +145,13 @@ impl Lifecycle {
     async fn check_targets(
         &self,
         approved: ApprovedTargets,
-        places: Vec<(Uuid, Uuid)>,
+        target_agents: Vec<(Uuid, Uuid)>,
     ) -> Result<(), ReleaseError> {
-        let requested = places.clone();
+        let requested = target_agents.clone();
         let read = transaction(move |tx| async move { target_texts(tx, &requested).await }.boxed());
         let texts: Result<Vec<String>, StoreError> = self.inner.store.write("approved_targets", read).await;
         let texts = texts?;
-        let missing = places.iter().zip(&texts).filter(|(_, text)| !approved.targets.contains(text));
+        let missing = target_agents.iter().zip(&texts).filter(|(_, text)| !approved.targets.contains(text));
         let missing: Vec<String> = missing.map(|((target, _), _)| format!("the target {target}")).collect();
         if missing.is_empty() {
             return Ok(());

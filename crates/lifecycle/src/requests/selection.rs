@@ -174,7 +174,7 @@ struct BulkPart {
     /// Queued runs, which any node can claim.
     queued: Vec<i64>,
     /// Runs that this process has claimed, for certificates of the internal CA.
-    held: Vec<(ClaimedRevocation, Fingerprint)>,
+    claimed: Vec<(ClaimedRevocation, Fingerprint)>,
 }
 
 impl Lifecycle {
@@ -316,17 +316,17 @@ impl Lifecycle {
         for source in sources(selection)? {
             let mut after = Some(0);
             while let Some(from) = after {
-                let (again, source, done) = (Arc::clone(&work), source.clone(), report.done);
+                let (shared_work, source, done) = (Arc::clone(&work), source.clone(), report.done);
                 let part = attempt(&self.inner.store, "certificates_bulk", move || {
-                    let (work, source) = (Arc::clone(&again), source.clone());
+                    let (work, source) = (Arc::clone(&shared_work), source.clone());
                     transaction(move |tx| async move { part(tx, &work, &source, from, done).await }.boxed())
                 })
                 .await?;
                 report.add(part.report);
                 queued.extend(part.queued);
                 if let BulkAction::Revoke { request, .. } = &work.what {
-                    queued.extend(part.held.iter().map(|(held, _)| held.job));
-                    self.revoke_claimed(part.held, request.reason, &work.actor).await?;
+                    queued.extend(part.claimed.iter().map(|(claimed, _)| claimed.job));
+                    self.revoke_claimed(part.claimed, request.reason, &work.actor).await?;
                 }
                 after = part.last;
             }
@@ -380,7 +380,7 @@ async fn part(
 ) -> Result<BulkPart, StoreError> {
     let (rows, missing, last) = selected(tx, source, after).await?;
     let report = BulkReport { matched: rows.len() as u64, missing, ..BulkReport::default() };
-    let mut part = BulkPart { report, last, queued: Vec::new(), held: Vec::new() };
+    let mut part = BulkPart { report, last, queued: Vec::new(), claimed: Vec::new() };
     let mut ledger = Ledger::new(work.now_us, &work.actor);
     match &work.what {
         BulkAction::Renew { reason, limit } => {
@@ -403,16 +403,17 @@ async fn part(
                 revoke_one(&mut ledger, &mut part.report, row, &open, request, work);
             }
             let until = work.now_us + LEASE_US;
-            let (queued, claimed) = ledger.write_and_claim(tx, *node, until).await?;
+            let (queued, claimed_jobs) = ledger.write_and_claim(tx, *node, until).await?;
             part.queued = queued.into_iter().map(|job| job.id).collect();
             let leaves: HashMap<i64, [u8; 32]> =
                 rows.iter().filter_map(|row| Some((row.id, row.fingerprint?))).collect();
-            part.held = claimed
+            part.claimed = claimed_jobs
                 .into_iter()
                 .filter_map(|job| {
                     let leaf = leaves.get(&job.certificate)?;
-                    let held = ClaimedRevocation { job: job.id, attempts: 1, certificate: job.certificate };
-                    Some((held, Fingerprint::from_bytes(*leaf)))
+                    let claimed =
+                        ClaimedRevocation { job: job.id, attempts: 1, certificate: job.certificate };
+                    Some((claimed, Fingerprint::from_bytes(*leaf)))
                 })
                 .collect();
         }
@@ -491,7 +492,7 @@ fn revoke_one(
         issuer: row.issuer.clone(),
         agent: None,
         version: Some(version),
-        reason: "asked".to_owned(),
+        reason: "requested".to_owned(),
         requested_by: work.actor.clone(),
         next_attempt_at_us: work.now_us,
         deadline_at_us: work.now_us + time_limits::run_timeout_us(row.life_us()),

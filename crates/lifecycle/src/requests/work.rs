@@ -322,11 +322,11 @@ async fn handle_missing_csr(
     let mut ledger = Ledger::new(now_us, "system:agents");
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
     let mut entry = Entry::new(row);
-    let again = now_us + backoff(&job, entry.row.life_us());
+    let retry_at_us = now_us + backoff(&job, entry.row.life_us());
     entry.row.last_error = Some(error.clone());
-    if again < job.deadline_at_us {
+    if retry_at_us < job.deadline_at_us {
         let mut to = job.clone();
-        to.next_attempt_at_us = again;
+        to.next_attempt_at_us = retry_at_us;
         to.last_error = Some(error);
         ledger.change(job, to);
     } else {

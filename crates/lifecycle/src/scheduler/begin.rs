@@ -20,7 +20,7 @@ use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
 use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
-use crate::plan::{self, ApprovalFacts, standing_by_job};
+use crate::plan::{self, ApprovalFacts, active_approvals_by_job};
 use crate::renewal::next_open;
 use crate::runs::{LEASE_US, Planner, replan};
 use crate::state::State;
@@ -199,7 +199,7 @@ async fn begin(
     let gated: Vec<&JobRow> = jobs.iter().filter(is_gated).collect();
     let gated_rows: Vec<&ManagedRow> = gated.iter().filter_map(|job| rows.get(&job.certificate)).collect();
     let facts = ApprovalFacts::of(tx, &gated_rows, now_us).await?;
-    let standing = standing_by_job(tx, gated.iter().map(|job| job.id).collect()).await?;
+    let approvals = active_approvals_by_job(tx, gated.iter().map(|job| job.id).collect()).await?;
     let mut ledger = Ledger::new(now_us, "system:scheduler");
     let (mut keys, mut ready) = (Vec::new(), Vec::new());
     for job in jobs {
@@ -208,7 +208,7 @@ async fn begin(
             continue;
         };
         let mut entry = Entry::new(row.clone());
-        let approval = standing.get(&job.id);
+        let approval = approvals.get(&job.id);
         let covered = match approval {
             // A run uses the issuer and agent that it was queued for.
             Some(approval) => {
@@ -241,7 +241,7 @@ async fn begin(
                 to.next_attempt_at_us = at_us;
                 ledger.change(job.clone(), to);
             }
-            Decision::AskConsent(reason) => {
+            Decision::RequestApproval(reason) => {
                 if let Err(error) = ledger.step(&mut entry, Transition::ApprovalNeeded(run_from_job(job))) {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
@@ -253,7 +253,7 @@ async fn begin(
                 to.deadline_at_us = i64::MAX;
                 ledger.change(job.clone(), to);
             }
-            Decision::AskCsr => {
+            Decision::RequestCsr => {
                 if entry.state() != State::AwaitingCsr
                     && let Err(error) = ledger.step(&mut entry, Transition::CsrNeeded(run_from_job(job)))
                 {
@@ -302,8 +302,8 @@ async fn begin(
 /// Decision on a claimed run.
 enum Decision {
     Go(Vec<u8>),
-    AskConsent(String),
-    AskCsr,
+    RequestApproval(String),
+    RequestCsr,
     Postpone(i64, Option<String>),
     End(String),
     Fail(String),
@@ -326,7 +326,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     if let Some(reason) = &prepared.judged.approval
         && job.approval != Consent::Given
     {
-        return Ok(Decision::AskConsent(reason.clone()));
+        return Ok(Decision::RequestApproval(reason.clone()));
     }
     // A planned run or retry may be outside of the maintenance windows: it became due during downtime, or the windows changed.
     let by_itself = matches!(job.reason.as_str(), "planned" | "retry") && job.attempts == 1;
@@ -341,7 +341,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     }
     Ok(match &prepared.csr {
         Some(csr) => Decision::Go(csr.clone()),
-        None => Decision::AskCsr,
+        None => Decision::RequestCsr,
     })
 }
 

@@ -24,7 +24,7 @@ use crate::job::{Consent, JobId, JobKind, JobState, id_of, target_of};
 use crate::judgement::{judge, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, transaction};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
-use crate::plan::{PlanFacts, standing_by_job, void};
+use crate::plan::{PlanFacts, active_approvals_by_job, void};
 use crate::policy::PolicySet;
 use crate::renewal::{Life, due};
 use crate::runs::{Planner, backoff, deployment, planned, replan, run_now};
@@ -115,9 +115,9 @@ impl Lifecycle {
     async fn store_finished_runs(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), DataError> {
         let set = self.policy_set().await?;
         let planner = self.planner().await?;
-        let again = Arc::clone(endings);
+        let shared_endings = Arc::clone(endings);
         attempt(&self.inner.store, "jobs_finish", move || {
-            let (endings, set, planner) = (Arc::clone(&again), Arc::clone(&set), planner.clone());
+            let (endings, set, planner) = (Arc::clone(&shared_endings), Arc::clone(&set), planner.clone());
             transaction(move |tx| {
                 async move { store_all(tx, &endings, &set, &planner, now_us).await }.boxed()
             })
@@ -167,7 +167,7 @@ fn version(
     }
     let mut wanted: Vec<String> = request.names().iter().map(ToString::to_string).collect();
     let names = leaf.names();
-    wanted.retain(|name| !names.iter().any(|there| there.eq_ignore_ascii_case(name)));
+    wanted.retain(|name| !names.iter().any(|covered| covered.eq_ignore_ascii_case(name)));
     if !wanted.is_empty() {
         return Err(lying(format!("the certificate lacks {}", wanted.join(", "))));
     }
@@ -267,7 +267,7 @@ async fn store_all(
     let gated: Vec<&&Ending> = mine.iter().filter(is_gated).collect();
     let gated_rows = gated.iter().filter_map(|one| rows.get(&one.job.certificate));
     let plans = PlanFacts::of(tx, gated_rows, now_us).await?;
-    let approvals = standing_by_job(tx, gated.iter().map(|one| one.job.id).collect()).await?;
+    let approvals = active_approvals_by_job(tx, gated.iter().map(|one| one.job.id).collect()).await?;
     let mut changes = Changes {
         ledger: Ledger::new(now_us, "system:scheduler"),
         plans,
@@ -314,7 +314,7 @@ impl Changes<'_> {
         }
         self.ledger.mark_plan_issued(entry.row.id);
         let targets = targets_of(&entry.row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let places: Vec<DeploymentTarget> = targets
+        let destinations: Vec<DeploymentTarget> = targets
             .into_iter()
             .filter_map(|target| match target {
                 TargetRef::Deploy { target, agent } => {
@@ -337,7 +337,7 @@ impl Changes<'_> {
             fingerprint: x509::Fingerprint::from_bytes(version.fingerprint),
         };
         let details = json!(version);
-        let has_targets = !places.is_empty();
+        let has_targets = !destinations.is_empty();
         // A certificate that was archived or cancelled during issuance keeps the new version, but does not change its state.
         let transitioned = self.ledger.step(&mut entry, Transition::Issued { has_targets, version }).is_ok();
         if !transitioned {
@@ -356,7 +356,7 @@ impl Changes<'_> {
         }
         if transitioned {
             self.plan_next(&entry, ending);
-            self.deploy(&entry.row, id, run, places);
+            self.deploy(&entry.row, id, run, destinations);
         }
         self.ledger.put(entry);
         Ok(())
@@ -426,12 +426,25 @@ impl Changes<'_> {
         self.violations.extend(found.iter().map(|one| violation_row(entry.row.id, one, self.now_us)));
     }
 
-    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, run: JobId, places: Vec<DeploymentTarget>) {
-        for place in &places {
-            self.ledger.queue(deployment(row, version, place.agent, place.target, Some(run), self.now_us));
+    fn deploy(
+        &mut self,
+        row: &ManagedRow,
+        version: Option<i64>,
+        run: JobId,
+        destinations: Vec<DeploymentTarget>,
+    ) {
+        for destination in &destinations {
+            self.ledger.queue(deployment(
+                row,
+                version,
+                destination.agent,
+                destination.target,
+                Some(run),
+                self.now_us,
+            ));
         }
-        if !places.is_empty() {
-            self.deployments.insert(row.id, places);
+        if !destinations.is_empty() {
+            self.deployments.insert(row.id, destinations);
         }
     }
 
@@ -472,17 +485,17 @@ impl Changes<'_> {
         let mut deployments = Vec::new();
         for job in queued.iter().filter(|job| job.kind == JobKind::Deployment) {
             let target = job.detail.as_deref().and_then(target_of);
-            let places = self.deployments.get(&job.certificate).into_iter().flatten();
-            deployments.extend(places.filter(|place| Some(place.target) == target).map(|place| {
-                NewDeployment {
+            let destinations = self.deployments.get(&job.certificate).into_iter().flatten();
+            deployments.extend(destinations.filter(|destination| Some(destination.target) == target).map(
+                |destination| NewDeployment {
                     job: job.id,
-                    target: place.target,
-                    agent: place.agent,
-                    certificate: place.certificate,
-                    fingerprint: place.fingerprint,
+                    target: destination.target,
+                    agent: destination.agent,
+                    certificate: destination.certificate,
+                    fingerprint: destination.fingerprint,
                     created_at_us: self.now_us,
-                }
-            }));
+                },
+            ));
         }
         insert_deployments(tx, &deployments).await?;
         cancel_deployments_of(tx, self.cancelled, self.now_us).await?;

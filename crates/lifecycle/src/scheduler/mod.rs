@@ -117,8 +117,8 @@ impl Lifecycle {
         // The lease lasts three periods, so that a single missed run does not move the lease to another process.
         let for_us = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).saturating_mul(3);
         loop {
-            let held = self.inner.store.lease(&lease, self.inner.node, self.now_us(), for_us).await;
-            match held {
+            let leased = self.inner.store.lease(&lease, self.inner.node, self.now_us(), for_us).await;
+            match leased {
                 Ok(true) => {
                     let watch = self.inner.figures.start(name, self.now_us());
                     let outcome = tokio::select! {

@@ -66,7 +66,7 @@ impl Detail {
 /// Result of an attempt to carry out a claimed revocation.
 #[derive(Clone)]
 struct Outcome {
-    held: ClaimedRevocation,
+    claimed: ClaimedRevocation,
     error: Option<IssuerError>,
 }
 
@@ -124,17 +124,17 @@ impl Lifecycle {
     /// Carries out revocations at the internal CA that this process has claimed, in one call.
     pub(crate) async fn revoke_claimed(
         &self,
-        held: Vec<(ClaimedRevocation, Fingerprint)>,
+        claimed: Vec<(ClaimedRevocation, Fingerprint)>,
         reason: Reason,
         actor: &str,
     ) -> Result<(), DataError> {
-        if held.is_empty() {
+        if claimed.is_empty() {
             return Ok(());
         }
-        let fingerprints: Vec<Fingerprint> = held.iter().map(|(_, fingerprint)| *fingerprint).collect();
+        let fingerprints: Vec<Fingerprint> = claimed.iter().map(|(_, fingerprint)| *fingerprint).collect();
         let error = self.revoke_at_internal_ca(&fingerprints, reason, actor).await;
-        let outcome = |(held, _)| Outcome { held, error: error.clone() };
-        self.store_outcomes(held.into_iter().map(outcome).collect()).await
+        let outcome = |(claimed, _)| Outcome { claimed, error: error.clone() };
+        self.store_outcomes(claimed.into_iter().map(outcome).collect()).await
     }
 
     async fn revoke_at_internal_ca(
@@ -161,7 +161,8 @@ impl Lifecycle {
         let issuer = match self.inner.issuers.issuer(name).await {
             Ok(issuer) => issuer,
             Err(error) => {
-                let failed = |job| Outcome { held: ClaimedRevocation::of(job), error: Some(error.clone()) };
+                let failed =
+                    |job| Outcome { claimed: ClaimedRevocation::of(job), error: Some(error.clone()) };
                 return jobs.iter().map(failed).collect();
             }
         };
@@ -177,7 +178,7 @@ impl Lifecycle {
                     Ok((certificate, reason)) => issuer.revoke(&certificate, reason).await.err(),
                     Err(error) => Some(error),
                 };
-                Outcome { held: ClaimedRevocation::of(&job), error }
+                Outcome { claimed: ClaimedRevocation::of(&job), error }
             }
         };
         stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
@@ -197,7 +198,7 @@ impl Lifecycle {
                     groups.entry((detail.reason, job.requested_by.clone())).or_default().push(job);
                 }
                 Err(error) => {
-                    outcomes.push(Outcome { held: ClaimedRevocation::of(&job), error: Some(error) });
+                    outcomes.push(Outcome { claimed: ClaimedRevocation::of(&job), error: Some(error) });
                 }
             }
         }
@@ -209,7 +210,7 @@ impl Lifecycle {
                 .collect();
             let error = self.revoke_at_internal_ca(&fingerprints, reason, &actor).await;
             outcomes.extend(
-                jobs.iter().map(|job| Outcome { held: ClaimedRevocation::of(job), error: error.clone() }),
+                jobs.iter().map(|job| Outcome { claimed: ClaimedRevocation::of(job), error: error.clone() }),
             );
         }
         outcomes
@@ -225,7 +226,7 @@ fn certificate(job: &JobRow, versions: &HashMap<i64, ManagedVersion>) -> Result<
 }
 
 async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), StoreError> {
-    let mut ids: Vec<i64> = outcomes.iter().map(|one| one.held.certificate).collect();
+    let mut ids: Vec<i64> = outcomes.iter().map(|one| one.claimed.certificate).collect();
     ids.sort_unstable();
     ids.dedup();
     let rows: HashMap<i64, ManagedRow> =
@@ -242,12 +243,12 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
         .map(|job| (job.id, job.clone()))
         .collect();
     let is_still_claimed =
-        |one: &&Outcome| jobs.get(&one.held.job).is_some_and(|job| job.attempts == one.held.attempts);
+        |one: &&Outcome| jobs.get(&one.claimed.job).is_some_and(|job| job.attempts == one.claimed.attempts);
     let mut ledger = Ledger::new(now_us, "system:revocation");
     let mut revoked: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut entries: HashMap<i64, Entry> = HashMap::new();
     for one in outcomes.iter().filter(is_still_claimed) {
-        let Some(job) = jobs.get(&one.held.job).cloned() else { continue };
+        let Some(job) = jobs.get(&one.claimed.job).cloned() else { continue };
         let Some(row) = rows.get(&job.certificate) else { continue };
         match one.error.clone().map_or_else(|| Detail::of(&job), Err) {
             Err(error) => failed(&mut ledger, row, job, &error, now_us),
@@ -282,8 +283,8 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
         Retry::Backoff => Some(backoff(&job, row.life_us())),
         Retry::After(after) => Some(i64::try_from(after.as_micros()).unwrap_or(i64::MAX)),
     };
-    let again = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
-    let Some(at) = again else {
+    let retry_at_us = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
+    let Some(at) = retry_at_us else {
         let (id, error, attempts) = (id_of(&job), error.to_string(), job.attempts);
         let details = json!({ "job": id, "error": error, "attempts": attempts });
         ledger.note(row, "certificate.revoke_failed", details);
@@ -373,10 +374,10 @@ impl Lifecycle {
         let store = &self.inner.store;
         let mut marked = 0;
         loop {
-            let place = store.outbox_position(CONSUMER).await?;
-            let events = store.outbox_after(place, EVENTS_MAX).await?;
+            let position = store.outbox_position(CONSUMER).await?;
+            let events = store.outbox_after(position, EVENTS_MAX).await?;
             let Some(last) = events.last() else { return Ok(marked) };
-            let to = last.place;
+            let to = last.position;
             let full = events.len() as i64 == EVENTS_MAX;
             let actions: BTreeSet<Uuid> =
                 events.iter().filter_map(|row| action_of(&read_event(row)?)).collect();

@@ -146,13 +146,13 @@ impl Lifecycle {
         let mut wanted = Vec::new();
         let mut room = self.inner.options.runs_max.saturating_sub(running.tasks.len());
         for issuer in due {
-            let places = self.inner.issuers.places(&issuer).await;
+            let concurrency = self.inner.issuers.concurrency(&issuer).await;
             let busy = self.inner.busy.lock().get(&issuer).copied().unwrap_or_default();
             let rest = busy.paused_until_us - now_us;
             if (1..=ISSUER_PAUSE_MAX_US).contains(&rest) {
                 continue;
             }
-            let free = places.saturating_sub(busy.running).min(room);
+            let free = concurrency.saturating_sub(busy.running).min(room);
             if free > 0 {
                 room -= free;
                 wanted.push((issuer, free as i64));
@@ -170,11 +170,11 @@ impl Lifecycle {
 
     fn spawn(&self, running: &mut RunningTasks, ready: ReadyRun) {
         self.inner.busy.lock().entry(ready.job.issuer.clone()).or_default().running += 1;
-        let place = Slot { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
+        let slot = Slot { lifecycle: self.clone(), issuer: ready.job.issuer.clone() };
         let one = ready.clone();
         let task = running.tasks.spawn(async move {
             let _live = telemetry::tasks::guard("lifecycle-run");
-            place.lifecycle.place_order(one).await
+            slot.lifecycle.place_order(one).await
         });
         running.ready.insert(task.id(), ready);
     }
@@ -204,7 +204,7 @@ impl Lifecycle {
 
     async fn end(&self, finished: FinishedAttempt) {
         let rest = match &finished.outcome {
-            Err(IssuerError::Held { retry_after, .. }) => Some(*retry_after),
+            Err(IssuerError::Deferred { retry_after, .. }) => Some(*retry_after),
             Err(IssuerError::RateLimited { retry_after, .. }) => *retry_after,
             _ => None,
         };

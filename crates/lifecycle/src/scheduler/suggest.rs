@@ -129,7 +129,7 @@ async fn store_suggestions(
         open.entry(job.certificate).or_default().push(job);
     }
     let mut ledger = Ledger::new(now_us, "system:renewal");
-    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    let (mut updated, mut dropped) = (Vec::new(), Vec::new());
     for (before, answer) in answers {
         let mut next = before.clone();
         match answer {
@@ -156,9 +156,9 @@ async fn store_suggestions(
         {
             move_run(&mut ledger, row, run, &rule(&certificate), SuggestedRenewalWindow { start_us, end_us });
         }
-        kept.push(next);
+        updated.push(next);
     }
-    set_suggestions(tx, &kept).await?;
+    set_suggestions(tx, &updated).await?;
     drop_suggestions(tx, dropped).await?;
     ledger.write(tx).await.map(drop)
 }

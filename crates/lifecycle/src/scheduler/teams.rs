@@ -1,7 +1,7 @@
 //! Checks that the objects a certificate refers to still belong to its team. Runs before each issuance, with any issuer.
 
 use api::access::Object;
-use authority::teams::{OwnedKind, Ownership, QuotaError, Standing};
+use authority::teams::{OwnedKind, Ownership, OwnershipRights, QuotaError};
 use x509::DistinguishedName;
 
 use crate::error::DataError;
@@ -17,7 +17,7 @@ impl Lifecycle {
     ) -> Result<Result<(), String>, DataError> {
         let ownership = self.inner.teams.ownership().await?;
         let object = self.object_of(certificate, &ownership).await?;
-        let team = match ownership.check_issue(&object, &Standing::Everything) {
+        let team = match ownership.check_issue(&object, &OwnershipRights::Everything) {
             Ok(team) => team,
             Err(crossing) => return Ok(Err(crossing.to_string())),
         };

@@ -158,7 +158,7 @@ UPDATE approvals SET state = {ApprovalState::Void}, decided_at = coalesce(decide
 WHERE job_id = :job AND state IN ({ApprovalState::Open}, {ApprovalState::Approved})")
 };
 /// Open and approved approvals of these runs.
-const APPROVALS_STANDING: BulkStatement = db::bulk! { (job bigint)
+const APPROVALS_ACTIVE: BulkStatement = db::bulk! { (job bigint)
     with_states!(concat!("-- approvals_standing\nSELECT ", approval_columns!(), " FROM approvals a
 WHERE a.job_id = :job AND a.state IN ({ApprovalState::Open}, {ApprovalState::Approved})"))
 };
@@ -218,7 +218,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[
     &APPROVALS_DECIDE,
     &APPROVALS_WITHDRAW,
     &APPROVALS_VOID,
-    &APPROVALS_STANDING,
+    &APPROVALS_ACTIVE,
     &APPROVALS_NEWEST,
     &CHANGES_NOTE,
     &CHANGES_OF,
@@ -314,8 +314,8 @@ pub async fn void_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn standing_approvals(tx: &mut Tx, jobs: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
-    let rows = tx.bulk(&APPROVALS_STANDING, vec![Column::Int(jobs)]).await?;
+pub async fn active_approvals(tx: &mut Tx, jobs: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.bulk(&APPROVALS_ACTIVE, vec![Column::Int(jobs)]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 

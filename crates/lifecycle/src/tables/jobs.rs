@@ -511,7 +511,7 @@ pub async fn claim_jobs(
 ) -> Result<Vec<JobRow>, StoreError> {
     let columns = vec![
         Column::Text(wanted.iter().map(|(issuer, _)| issuer.clone()).collect()),
-        Column::Int(wanted.iter().map(|(_, places)| *places).collect()),
+        Column::Int(wanted.iter().map(|(_, free_slots)| *free_slots).collect()),
         Column::Int(vec![now_us; wanted.len()]),
         Column::Uuid(vec![holder; wanted.len()]),
         Column::Int(vec![until_us; wanted.len()]),

@@ -126,8 +126,8 @@ pub(crate) fn follow(
 /// # Errors
 /// [`ResolveError`].
 #[doc(hidden)]
-pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>, ResolveError> {
-    let message = Message::from_vec(octets).map_err(|_| ResolveError::Malformed("not a DNS message"))?;
+pub fn read_response(bytes: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>, ResolveError> {
+    let message = Message::from_vec(bytes).map_err(|_| ResolveError::Malformed("not a DNS message"))?;
     let message = check_response_code(message)?;
     let mut read = Vec::new();
     for kind in [Kind::A, Kind::Aaaa] {

@@ -53,7 +53,7 @@ pub enum Recursion {
 /// # Errors
 /// [`ExchangeError`].
 #[crate::boxed]
-pub async fn ask(
+pub async fn send_query(
     server: SocketAddr,
     name: &Name,
     kind: RecordType,

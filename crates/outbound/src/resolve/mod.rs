@@ -28,11 +28,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 #[doc(hidden)]
-pub use answer::read_octets;
+pub use answer::read_response;
 pub use answer::{CHAIN_MAX, LIFETIME_MAX};
 pub use counters::Counts;
 pub use error::ResolveError;
-pub use exchange::{ExchangeError, Recursion, ask, exchange};
+pub use exchange::{ExchangeError, Recursion, exchange, send_query};
 pub use options::Options;
 pub use system::name_servers;
 

@@ -79,7 +79,7 @@ pub(crate) fn repeats(message: &[u8], question: &[u8]) -> bool {
     message.get(4..6) == Some(&[0, 1][..])
         && message
             .get(HEADER..HEADER + question.len())
-            .is_some_and(|asked| asked.eq_ignore_ascii_case(question))
+            .is_some_and(|echoed| echoed.eq_ignore_ascii_case(question))
 }
 
 /// Returns whether the truncation bit is set: the full response is available over TCP.

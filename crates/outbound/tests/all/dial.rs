@@ -42,10 +42,10 @@ async fn unanswered_connection_attempt_times_out() {
     socket.bind(SocketAddr::new(loopback(3), 0)).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     let error = loop {
         match dial::connect(address, Duration::from_millis(150)).await {
-            Ok(stream) if held.len() < 64 => held.push(stream),
+            Ok(stream) if streams.len() < 64 => streams.push(stream),
             Ok(_) => panic!("the queue is never full"),
             Err(error) => break error,
         }

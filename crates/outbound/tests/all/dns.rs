@@ -9,8 +9,8 @@ use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{RData, Record, RecordType};
 use outbound::Deadline;
 use outbound::resolve::{
-    CHAIN_MAX, ExchangeError, Families, LIFETIME_MAX, Options, Recursion, ResolveError, Resolver, ask,
-    read_octets,
+    CHAIN_MAX, ExchangeError, Families, LIFETIME_MAX, Options, Recursion, ResolveError, Resolver,
+    read_response, send_query,
 };
 use proptest::prelude::*;
 use telemetry::tasks;
@@ -136,11 +136,11 @@ async fn negative_answers_without_matching_soa_are_not_cached() {
 #[tokio::test]
 async fn concurrent_queries_are_coalesced_even_with_ttl_zero() {
     let gate = Arc::new(Notify::new());
-    let held = gate.clone();
+    let server_gate = gate.clone();
     let server = NameServer::start(move |asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(a("busy.example.", 0, "192.0.2.1"));
-        vec![Reply::after(reply, &held)]
+        vec![Reply::after(reply, &server_gate)]
     })
     .await;
     let resolver = resolver(&[&server]);
@@ -177,9 +177,9 @@ async fn upstreams_are_queried_in_parallel_and_the_first_answer_wins() {
 async fn failed_upstream_does_not_preempt_the_others() {
     for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
         let gate = Arc::new(Notify::new());
-        let held = gate.clone();
+        let server_gate = gate.clone();
         let failing = NameServer::start(move |asked: &Question| {
-            held.notify_one();
+            server_gate.notify_one();
             asked.code(code, None)
         })
         .await;
@@ -207,9 +207,9 @@ async fn dns_failures_are_classified() {
         assert_eq!(v4(&resolver(&[&server]), "www.example").await, Err(error));
     }
     let nonsense = NameServer::start(|asked: &Question| {
-        let mut octets = asked.reply().to_vec().unwrap();
-        octets[7] = 9; // nine answers promised, none there
-        vec![Reply { octets, after: None }]
+        let mut bytes = asked.reply().to_vec().unwrap();
+        bytes[7] = 9; // nine answers promised, none there
+        vec![Reply { bytes, after: None }]
     })
     .await;
     let unreadable = Err(ResolveError::Malformed("the message cannot be parsed"));
@@ -258,7 +258,7 @@ async fn silent_upstream_gets_two_packets_before_the_timeout() {
 }
 
 #[tokio::test]
-async fn lost_query_packet_is_sent_again() {
+async fn lost_query_packet_is_retransmitted() {
     let server = NameServer::start(|asked: &Question| match asked.before {
         0 => Vec::new(),
         _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
@@ -307,7 +307,7 @@ async fn forged_answers_are_ignored() {
         right.add_answer(truth);
         let all = [wrong_id, wrong_name, wrong_type, no_question, right];
         let mut replies: Vec<_> = all.into_iter().map(Reply::now).collect();
-        replies.insert(0, Reply { octets: vec![0; 5], after: None });
+        replies.insert(0, Reply { bytes: vec![0; 5], after: None });
         replies
     })
     .await;
@@ -354,7 +354,7 @@ async fn name_in_use_is_refreshed_before_its_answer_expires() {
 #[tokio::test]
 async fn a_and_aaaa_are_queried_in_parallel() {
     let gate = Arc::new(Notify::new());
-    let held = gate.clone();
+    let server_gate = gate.clone();
     // Each answer is held back until both queries have arrived.
     let server = NameServer::start(move |asked: &Question| {
         let mut reply = asked.reply();
@@ -363,10 +363,10 @@ async fn a_and_aaaa_are_queried_in_parallel() {
             _ => a("www.example.", 60, "2001:db8::1"),
         });
         if asked.before == 1 {
-            held.notify_one();
+            server_gate.notify_one();
         }
         let first = asked.before == 0;
-        vec![if first { Reply::after(reply, &held) } else { Reply::now(reply) }]
+        vec![if first { Reply::after(reply, &server_gate) } else { Reply::now(reply) }]
     })
     .await;
     let found = resolver(&[&server]).resolve("www.example", Families::Both, TIMEOUT).await.unwrap();
@@ -482,7 +482,7 @@ async fn ask_for_text(
 ) -> Result<Vec<String>, ExchangeError> {
     let (name, deadline) = (name("txt.example."), Deadline::within(TIMEOUT));
     let kind = RecordType::TXT;
-    let answer = ask(server.address, &name, kind, recursion, each, deadline).await?;
+    let answer = send_query(server.address, &name, kind, recursion, each, deadline).await?;
     Ok(answer.answers.iter().map(|record| record.data.to_string()).collect())
 }
 
@@ -542,9 +542,15 @@ async fn direct_query_times_out_at_its_deadline() {
     let server = NameServer::start(|_: &Question| Vec::new()).await;
     let each = seconds(1);
     let kind = RecordType::TXT;
-    let result =
-        ask(server.address, &name("txt.example."), kind, Recursion::Desired, each, Deadline::within(each))
-            .await;
+    let result = send_query(
+        server.address,
+        &name("txt.example."),
+        kind,
+        Recursion::Desired,
+        each,
+        Deadline::within(each),
+    )
+    .await;
     assert!(matches!(result, Err(ExchangeError::TimedOut)), "{result:?}");
     // The server may read the query later.
     server.until_queried(1).await;
@@ -558,18 +564,18 @@ const ALIAS: &[u8] = b"\x00\x01\x81\x80\x00\x01\x00\x02\x00\x00\x00\x00\x03www\x
 proptest! {
     #[test]
     fn modified_answer_bytes_yield_bounded_results(changes in proptest::collection::vec((0..ALIAS.len(), any::<u8>()), 0..6)) {
-        let mut octets = ALIAS.to_vec();
-        for (at, octet) in &changes {
-            octets[*at] = *octet;
+        let mut bytes = ALIAS.to_vec();
+        for (at, byte) in &changes {
+            bytes[*at] = *byte;
         }
-        let read = read_octets(&octets, "www.example");
+        let read = read_response(&bytes, "www.example");
         if changes.is_empty() {
             let address: IpAddr = "192.0.2.1".parse().unwrap();
             prop_assert_eq!(&read, &Ok(vec![(address, seconds(60))]));
         }
         if let Ok(addresses) = read {
             prop_assert!(addresses.iter().all(|(_, lifetime)| *lifetime <= LIFETIME_MAX));
-            prop_assert!(addresses.len() <= octets.len() / 4);
+            prop_assert!(addresses.len() <= bytes.len() / 4);
         }
     }
 }

@@ -56,14 +56,14 @@ impl Question {
 }
 
 pub(crate) struct Reply {
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     pub(crate) after: Option<Arc<Notify>>,
 }
 
 impl Reply {
     pub(crate) fn now(message: Message) -> Self {
         assert_eq!(message.metadata.message_type, MessageType::Response);
-        Self { octets: message.to_vec().expect("an answer that can be written"), after: None }
+        Self { bytes: message.to_vec().expect("an answer that can be written"), after: None }
     }
 
     /// Returns a reply that is sent only when the test opens `gate`.
@@ -125,21 +125,21 @@ async fn over_udp(
     asked: Arc<AtomicUsize>,
     arrived: Arc<Notify>,
 ) {
-    let mut octets = [0; 2_048];
-    while let Ok((length, from)) = udp.recv_from(&mut octets).await {
-        let message = Message::from_vec(&octets[..length]).expect("a question that can be read");
+    let mut bytes = [0; 2_048];
+    while let Ok((length, from)) = udp.recv_from(&mut bytes).await {
+        let message = Message::from_vec(&bytes[..length]).expect("a question that can be read");
         let before = asked.fetch_add(1, Ordering::SeqCst);
         let replies = script.lock()(&Question { message, over_tcp: false, before });
         arrived.notify_one();
         for reply in replies {
             let udp = udp.clone();
             let Some(gate) = reply.after else {
-                let _ = udp.send_to(&reply.octets, from).await;
+                let _ = udp.send_to(&reply.bytes, from).await;
                 continue;
             };
             tokio::spawn(async move {
                 gate.notified().await;
-                let _ = udp.send_to(&reply.octets, from).await;
+                let _ = udp.send_to(&reply.bytes, from).await;
             });
         }
     }
@@ -148,15 +148,15 @@ async fn over_udp(
 async fn over_tcp(tcp: TcpListener, script: Arc<Mutex<Script>>, asked: Arc<AtomicUsize>) {
     while let Ok((mut stream, _)) = tcp.accept().await {
         let length = stream.read_u16().await.expect("a length");
-        let mut octets = vec![0; length.into()];
-        stream.read_exact(&mut octets).await.expect("a question");
-        let message = Message::from_vec(&octets).expect("a question that can be read");
+        let mut bytes = vec![0; length.into()];
+        stream.read_exact(&mut bytes).await.expect("a question");
+        let message = Message::from_vec(&bytes).expect("a question that can be read");
         let before = asked.fetch_add(1, Ordering::SeqCst);
         let replies = script.lock()(&Question { message, over_tcp: true, before });
         for reply in replies {
-            let length = u16::try_from(reply.octets.len()).expect("fits");
+            let length = u16::try_from(reply.bytes.len()).expect("fits");
             stream.write_all(&length.to_be_bytes()).await.expect("a reader");
-            stream.write_all(&reply.octets).await.expect("a reader");
+            stream.write_all(&reply.bytes).await.expect("a reader");
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// The maximum number of probes until one resumes its session. A ticket that arrives late costs one more full handshake and does
 /// not fail the test.
-const LOOKS_MAX: usize = 50;
+const PROBES_MAX: usize = 50;
 
 struct Server {
     address: SocketAddr,
@@ -82,16 +82,16 @@ async fn session_is_resumed_only_for_the_same_server_name() {
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let server = Server::start(&[version]).await;
         let connector = Connector::with_roots([server.root.clone()]).unwrap();
-        let look = async |name| connector.liveness(server.address, name, soon()).await.unwrap();
-        assert_eq!(look("a.example").await.handshake, Handshake::Full);
-        let mut looks = 0;
-        while look("a.example").await.handshake == Handshake::Full {
-            looks += 1;
-            assert!(looks < LOOKS_MAX, "{version:?} never resumes");
+        let probe = async |name| connector.liveness(server.address, name, soon()).await.unwrap();
+        assert_eq!(probe("a.example").await.handshake, Handshake::Full);
+        let mut probes = 0;
+        while probe("a.example").await.handshake == Handshake::Full {
+            probes += 1;
+            assert!(probes < PROBES_MAX, "{version:?} never resumes");
         }
-        assert_eq!(look("b.example").await.handshake, Handshake::Full, "another name");
+        assert_eq!(probe("b.example").await.handshake, Handshake::Full, "another name");
         let Handshakes { full, resumed } = connector.handshakes();
-        assert_eq!((full, resumed), (looks as u64 + 2, 1));
+        assert_eq!((full, resumed), (probes as u64 + 2, 1));
     }
 }
 

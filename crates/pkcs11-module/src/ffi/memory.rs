@@ -25,8 +25,8 @@ pub(super) unsafe fn values<'a, T>(from: *const T, count: CK_ULONG) -> Outcome<&
     if count == 0 {
         return Ok(&[]);
     }
-    let octets = count.checked_mul(size_of::<T>()).filter(|octets| isize::try_from(*octets).is_ok());
-    if from.is_null() || !from.is_aligned() || octets.is_none() {
+    let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    if from.is_null() || !from.is_aligned() || bytes.is_none() {
         return Err(CKR_ARGUMENTS_BAD);
     }
     // SAFETY: not null, aligned, within the address space; the caller guarantees the rest.
@@ -74,7 +74,7 @@ impl<T: Copy> OutputBuffer<T> {
         }
         // SAFETY: not null and aligned; the caller guarantees that it points to a number.
         let room = unsafe { count.read() };
-        Ok((Self { to, count }, BufferSize::Octets(usize::try_from(room).unwrap_or(usize::MAX))))
+        Ok((Self { to, count }, BufferSize::Bytes(usize::try_from(room).unwrap_or(usize::MAX))))
     }
 
     /// Writes the values, or only their number (PKCS#11 section 5.2).
@@ -83,8 +83,8 @@ impl<T: Copy> OutputBuffer<T> {
     /// `CKR_BUFFER_TOO_SMALL`, after their number was written.
     pub(super) fn fill(self, values: &[T], room: BufferSize) -> Outcome {
         let result = match room {
-            BufferSize::Octets(room) if room < values.len() => Err(CKR_BUFFER_TOO_SMALL),
-            BufferSize::Octets(_) => {
+            BufferSize::Bytes(room) if room < values.len() => Err(CKR_BUFFER_TOO_SMALL),
+            BufferSize::Bytes(_) => {
                 // SAFETY: the buffer is large enough (`Self::of`), and does not overlap memory of this module.
                 unsafe { self.to.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
                 Ok(())
@@ -108,13 +108,13 @@ impl OutputBuffer<CK_BYTE> {
     /// Same as [`Self::fill`].
     pub(super) fn answer(self, answer: Output, room: BufferSize) -> Outcome {
         match answer {
-            Output::Octets(octets) => self.fill(&octets, room),
-            Output::Length(octets) => {
-                self.write_count(octets);
+            Output::Bytes(bytes) => self.fill(&bytes, room),
+            Output::Length(bytes) => {
+                self.write_count(bytes);
                 Ok(())
             }
-            Output::TooSmall(octets) => {
-                self.write_count(octets);
+            Output::TooSmall(bytes) => {
+                self.write_count(bytes);
                 Err(CKR_BUFFER_TOO_SMALL)
             }
         }

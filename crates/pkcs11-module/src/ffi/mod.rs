@@ -59,7 +59,7 @@ static FUNCTIONS: CK_FUNCTION_LIST = CK_FUNCTION_LIST {
 /// Converts text to PKCS#11's format: padded with spaces, without a terminating null.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut padded = [b' '; N];
-    padded.iter_mut().zip(text.bytes()).for_each(|(room, octet)| *room = octet);
+    padded.iter_mut().zip(text.bytes()).for_each(|(room, byte)| *room = byte);
     padded
 }
 
@@ -132,8 +132,8 @@ unsafe extern "C" fn get_slot_list(
     guarded(|| {
         process::module_after_fork_check()?;
         // SAFETY: guaranteed by the program.
-        let (place, room) = unsafe { OutputBuffer::of(slots, count) }?;
-        place.fill(&[SLOT], room)
+        let (buffer, room) = unsafe { OutputBuffer::of(slots, count) }?;
+        buffer.fill(&[SLOT], room)
     })
 }
 
@@ -193,8 +193,8 @@ unsafe extern "C" fn get_mechanism_list(
         process::module()?;
         module::check_slot(slot)?;
         // SAFETY: guaranteed by the program.
-        let (place, room) = unsafe { OutputBuffer::of(mechanisms, count) }?;
-        place.fill(&MECHANISMS, room)
+        let (buffer, room) = unsafe { OutputBuffer::of(mechanisms, count) }?;
+        buffer.fill(&MECHANISMS, room)
     })
 }
 
@@ -250,7 +250,7 @@ unsafe extern "C" fn login(
     session: CK_SESSION_HANDLE,
     user: CK_USER_TYPE,
     _pin: *mut CK_UTF8CHAR,
-    _pin_octets: CK_ULONG,
+    _pin_len: CK_ULONG,
 ) -> CK_RV {
     guarded(|| process::module()?.login(session, user))
 }
@@ -265,9 +265,9 @@ unsafe extern "C" fn get_object_size(
     size: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
-        let octets = process::module()?.object(session, object)?.size();
+        let length = process::module()?.object(session, object)?.size();
         // SAFETY: guaranteed by the program.
-        unsafe { put(size, octets as CK_ULONG) }
+        unsafe { put(size, length as CK_ULONG) }
     })
 }
 
@@ -281,27 +281,27 @@ unsafe extern "C" fn get_attribute_value(
     guarded(|| {
         let object = process::module()?.object(session, object)?;
         // SAFETY: guaranteed by the program. Copied, because the attributes are written to below.
-        let asked = unsafe { values(attributes, count) }?.to_vec();
+        let requested = unsafe { values(attributes, count) }?.to_vec();
         let mut result = Ok(());
-        for (at, attribute) in asked.into_iter().enumerate() {
-            let told = match object.attribute(attribute.type_) {
+        for (at, attribute) in requested.into_iter().enumerate() {
+            let value_length = match object.attribute(attribute.type_) {
                 Ok(value) => {
-                    let mut octets = attribute.ulValueLen;
+                    let mut length = attribute.ulValueLen;
                     // SAFETY: the program guarantees the length of the value's buffer; the number is a local variable.
-                    let (place, room) =
-                        unsafe { OutputBuffer::of(attribute.pValue.cast::<u8>(), &raw mut octets) }?;
-                    let filled = place.fill(value, room);
-                    filled.map(|()| octets)
+                    let (buffer, room) =
+                        unsafe { OutputBuffer::of(attribute.pValue.cast::<u8>(), &raw mut length) }?;
+                    let filled = buffer.fill(value, room);
+                    filled.map(|()| length)
                 }
                 Err(AttributeError::Secret) => Err(CKR_ATTRIBUTE_SENSITIVE),
                 Err(AttributeError::Unknown) => Err(CKR_ATTRIBUTE_TYPE_INVALID),
             };
-            let octets = told.unwrap_or_else(|value| {
+            let length = value_length.unwrap_or_else(|value| {
                 result = Err(value);
                 CK_UNAVAILABLE_INFORMATION
             });
             // SAFETY: `values` has checked this many attributes.
-            unsafe { put(attributes.add(at), CK_ATTRIBUTE { ulValueLen: octets, ..attribute }) }?;
+            unsafe { put(attributes.add(at), CK_ATTRIBUTE { ulValueLen: length, ..attribute }) }?;
         }
         result
     })
@@ -364,11 +364,11 @@ unsafe extern "C" fn sign_init(
 /// # Safety
 /// A parameter that is not null has the given length.
 unsafe fn parameter(mechanism: &CK_MECHANISM) -> Outcome<Parameter> {
-    let octets = usize::try_from(mechanism.ulParameterLen).unwrap_or(usize::MAX);
-    if octets == 0 {
+    let length = usize::try_from(mechanism.ulParameterLen).unwrap_or(usize::MAX);
+    if length == 0 {
         return Ok(Parameter::None);
     }
-    if octets != size_of::<CK_RSA_PKCS_PSS_PARAMS>() {
+    if length != size_of::<CK_RSA_PKCS_PSS_PARAMS>() {
         return Ok(Parameter::Other);
     }
     // SAFETY: guaranteed by the caller; the length was checked.
@@ -379,18 +379,18 @@ unsafe fn parameter(mechanism: &CK_MECHANISM) -> Outcome<Parameter> {
 unsafe extern "C" fn sign(
     session: CK_SESSION_HANDLE,
     data: *mut CK_BYTE,
-    data_octets: CK_ULONG,
+    data_len: CK_ULONG,
     signature: *mut CK_BYTE,
     signature_len: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
         // SAFETY: guaranteed by the program.
-        let given = unsafe { values(data, data_octets) };
+        let given = unsafe { values(data, data_len) };
         // SAFETY: guaranteed by the program.
-        let place = unsafe { OutputBuffer::of(signature, signature_len) };
-        match (given, place) {
-            (Ok(data), Ok((place, room))) => place.answer(module.sign(session, data, room)?, room),
+        let buffer = unsafe { OutputBuffer::of(signature, signature_len) };
+        match (given, buffer) {
+            (Ok(data), Ok((buffer, room))) => buffer.answer(module.sign(session, data, room)?, room),
             // Any error except `CKR_BUFFER_TOO_SMALL` ends the operation.
             _ => module.end_signing(session).and(Err(CKR_ARGUMENTS_BAD)),
         }
@@ -400,12 +400,12 @@ unsafe extern "C" fn sign(
 unsafe extern "C" fn sign_update(
     session: CK_SESSION_HANDLE,
     part: *mut CK_BYTE,
-    part_octets: CK_ULONG,
+    part_len: CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
         // SAFETY: guaranteed by the program.
-        match unsafe { values(part, part_octets) } {
+        match unsafe { values(part, part_len) } {
             Ok(part) => module.sign_update(session, part),
             Err(value) => module.end_signing(session).and(Err(value)),
         }
@@ -421,7 +421,7 @@ unsafe extern "C" fn sign_final(
         let module = process::module()?;
         // SAFETY: guaranteed by the program.
         match unsafe { OutputBuffer::of(signature, signature_len) } {
-            Ok((place, room)) => place.answer(module.sign_final(session, room)?, room),
+            Ok((buffer, room)) => buffer.answer(module.sign_final(session, room)?, room),
             Err(value) => module.end_signing(session).and(Err(value)),
         }
     })

@@ -42,10 +42,10 @@ impl Module {
     /// Returns the first private key of a type.
     fn key(&self, session: CK_SESSION_HANDLE, mut kind: CK_KEY_TYPE) -> CK_OBJECT_HANDLE {
         let mut class = CKO_PRIVATE_KEY;
-        let octets = size_of::<CK_ULONG>() as CK_ULONG;
+        let size = size_of::<CK_ULONG>() as CK_ULONG;
         let mut wanted = [
-            CK_ATTRIBUTE { type_: CKA_CLASS, pValue: (&raw mut class).cast(), ulValueLen: octets },
-            CK_ATTRIBUTE { type_: CKA_KEY_TYPE, pValue: (&raw mut kind).cast(), ulValueLen: octets },
+            CK_ATTRIBUTE { type_: CKA_CLASS, pValue: (&raw mut class).cast(), ulValueLen: size },
+            CK_ATTRIBUTE { type_: CKA_KEY_TYPE, pValue: (&raw mut kind).cast(), ulValueLen: size },
         ];
         let (mut key, mut found) = (0, 0);
         assert_eq!(call!(self, C_FindObjectsInit(session, wanted.as_mut_ptr(), 2)), CKR_OK);
@@ -119,10 +119,10 @@ fn list_functions_report_the_required_length_() {
     let all = count;
     let mut list = vec![0; all as usize];
     count = all - 1;
-    let mut ask =
+    let mut query =
         |count: &mut CK_ULONG| call!(module, C_GetMechanismList(0, list.as_mut_ptr(), &raw mut *count));
-    assert_eq!((ask(&mut count), count), (CKR_BUFFER_TOO_SMALL, all));
-    assert_eq!((ask(&mut count), count), (CKR_OK, all));
+    assert_eq!((query(&mut count), count), (CKR_BUFFER_TOO_SMALL, all));
+    assert_eq!((query(&mut count), count), (CKR_OK, all));
     assert!(list.contains(&CKM_ECDSA) && list.contains(&CKM_RSA_PKCS_PSS));
     assert_eq!(call!(module, C_GetSlotList(CK_TRUE, null_mut(), null_mut())), CKR_ARGUMENTS_BAD);
 }
@@ -142,30 +142,29 @@ fn attribute_queries_report_the_required_length_() {
     let session = module.session();
     let key = module.key(session, CKK_RSA);
     let mut room = [0_u8; 256];
-    let ask = |asked: &mut [CK_ATTRIBUTE]| {
-        call!(module, C_GetAttributeValue(session, key, asked.as_mut_ptr(), asked.len() as CK_ULONG))
+    let query = |template: &mut [CK_ATTRIBUTE]| {
+        call!(module, C_GetAttributeValue(session, key, template.as_mut_ptr(), template.len() as CK_ULONG))
     };
-    let of =
-        |type_, pointer: *mut u8, octets| CK_ATTRIBUTE { type_, pValue: pointer.cast(), ulValueLen: octets };
+    let of = |type_, pointer: *mut u8, size| CK_ATTRIBUTE { type_, pValue: pointer.cast(), ulValueLen: size };
     // One buffer is too short, one attribute is sensitive, one unknown. The other attributes are returned nevertheless.
-    let mut asked = [
+    let mut template = [
         of(CKA_MODULUS, null_mut(), 0),
         of(CKA_MODULUS, room.as_mut_ptr(), 255),
         of(CKA_PRIVATE_EXPONENT, null_mut(), 0),
         of(CKA_OTP_COUNTER, null_mut(), 0),
         of(CKA_MODULUS, room.as_mut_ptr(), 256),
     ];
-    assert_ne!(ask(&mut asked), CKR_OK);
-    let lengths = asked.map(|attribute| attribute.ulValueLen);
+    assert_ne!(query(&mut template), CKR_OK);
+    let lengths = template.map(|attribute| attribute.ulValueLen);
     assert_eq!(lengths, [256, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, 256]);
     assert_ne!(room[0], 0);
-    for (kind, pointer, octets, wanted) in [
+    for (kind, pointer, size, wanted) in [
         (CKA_MODULUS, room.as_mut_ptr(), 255, CKR_BUFFER_TOO_SMALL),
         (CKA_PRIME_1, null_mut(), 0, CKR_ATTRIBUTE_SENSITIVE),
         (CKA_OTP_COUNTER, null_mut(), 0, CKR_ATTRIBUTE_TYPE_INVALID),
         (CKA_MODULUS, room.as_mut_ptr(), 256, CKR_OK),
     ] {
-        assert_eq!(ask(&mut [of(kind, pointer, octets)]), wanted);
+        assert_eq!(query(&mut [of(kind, pointer, size)]), wanted);
     }
     assert_eq!(call!(module, C_GetAttributeValue(session, 4_711, null_mut(), 0)), CKR_OBJECT_HANDLE_INVALID);
     assert_eq!(call!(module, C_GetAttributeValue(session, key, null_mut(), 1)), CKR_ARGUMENTS_BAD);
@@ -186,19 +185,19 @@ fn signing_can_be_repeated_after_buffer_too_small_() {
     let (rsa, ec) = (module.key(session, CKK_RSA), module.key(session, CKK_EC));
     let (mut data, mut room) = ([7_u8; 32], [0_u8; 256]);
     let data = data.as_mut_ptr();
-    for (number, key, octets) in [(CKM_SHA256_RSA_PKCS, rsa, 256), (CKM_ECDSA, ec, 64)] {
-        let mut asked_for = mechanism(number);
-        let mut begin = || call!(module, C_SignInit(session, &raw mut asked_for, key));
+    for (number, key, size) in [(CKM_SHA256_RSA_PKCS, rsa, 256), (CKM_ECDSA, ec, 64)] {
+        let mut sign_mechanism = mechanism(number);
+        let mut begin = || call!(module, C_SignInit(session, &raw mut sign_mechanism, key));
         let sign = |room: *mut u8, length: &mut CK_ULONG| {
             call!(module, C_Sign(session, data, 32, room, &raw mut *length))
         };
         assert_eq!(begin(), CKR_OK);
         assert_eq!(begin(), CKR_OPERATION_ACTIVE);
         let mut length = 1;
-        assert_eq!((sign(null_mut(), &mut length), length), (CKR_OK, octets));
-        length = octets - 1;
-        assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_BUFFER_TOO_SMALL, octets));
-        assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_OK, octets));
+        assert_eq!((sign(null_mut(), &mut length), length), (CKR_OK, size));
+        length = size - 1;
+        assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_BUFFER_TOO_SMALL, size));
+        assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_OK, size));
         assert_eq!(sign(room.as_mut_ptr(), &mut length), CKR_OPERATION_NOT_INITIALIZED);
         // Every other error ends the operation.
         assert_eq!(begin(), CKR_OK);
@@ -206,8 +205,8 @@ fn signing_can_be_repeated_after_buffer_too_small_() {
         assert_eq!(sign(room.as_mut_ptr(), &mut length), CKR_OPERATION_NOT_INITIALIZED);
     }
     // An operation started in parts must end in parts.
-    let mut asked_for = mechanism(CKM_SHA256_RSA_PKCS);
-    assert_eq!(call!(module, C_SignInit(session, &raw mut asked_for, rsa)), CKR_OK);
+    let mut sign_mechanism = mechanism(CKM_SHA256_RSA_PKCS);
+    assert_eq!(call!(module, C_SignInit(session, &raw mut sign_mechanism, rsa)), CKR_OK);
     assert_eq!(call!(module, C_SignUpdate(session, data, 32)), CKR_OK);
     let mut length = 256;
     let whole = call!(module, C_Sign(session, data, 32, room.as_mut_ptr(), &raw mut length));
@@ -218,8 +217,8 @@ fn signing_can_be_repeated_after_buffer_too_small_() {
     assert_eq!(length, 256);
     // Neither a null pointer nor a public key is accepted.
     assert_eq!(call!(module, C_SignInit(session, null_mut(), rsa)), CKR_ARGUMENTS_BAD);
-    assert_eq!(call!(module, C_SignInit(session, &raw mut asked_for, rsa + 1)), CKR_KEY_HANDLE_INVALID);
+    assert_eq!(call!(module, C_SignInit(session, &raw mut sign_mechanism, rsa + 1)), CKR_KEY_HANDLE_INVALID);
     assert_eq!(call!(module, C_CloseAllSessions(0)), CKR_OK);
-    assert_eq!(call!(module, C_SignInit(session, &raw mut asked_for, rsa)), CKR_SESSION_HANDLE_INVALID);
+    assert_eq!(call!(module, C_SignInit(session, &raw mut sign_mechanism, rsa)), CKR_SESSION_HANDLE_INVALID);
     assert_eq!(call!(module, C_Finalize(null::<u8>().cast_mut().cast())), CKR_OK);
 }

@@ -29,8 +29,8 @@ fn certificates_public_and_private_keys_are_listed_() {
             let label = Attribute::Label(kind.name().into());
             assert_eq!(by_id, session.find_objects(&[label, Attribute::Class(class)]).unwrap(), "{kind}");
             assert_eq!(by_id.len(), 1, "{kind} {class:?}");
-            let told = session.get_attributes(by_id[0], &[AttributeType::PublicKeyInfo]).unwrap();
-            assert_eq!(told, [Attribute::PublicKeyInfo(public.clone())]);
+            let attributes = session.get_attributes(by_id[0], &[AttributeType::PublicKeyInfo]).unwrap();
+            assert_eq!(attributes, [Attribute::PublicKeyInfo(public.clone())]);
         }
         let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), id];
         let private = session.find_objects(&wanted).unwrap()[0];
@@ -40,14 +40,14 @@ fn certificates_public_and_private_keys_are_listed_() {
             AttributeType::Extractable,
             AttributeType::Private,
         ];
-        let told = session.get_attributes(private, &yes_and_no).unwrap();
+        let attributes = session.get_attributes(private, &yes_and_no).unwrap();
         let wanted = [
             Attribute::Sign(true),
             Attribute::Sensitive(true),
             Attribute::Extractable(false),
             Attribute::Private(false),
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(attributes, wanted);
         let secrets: &[AttributeType] = match kind {
             KeyType::Rsa2048 => {
                 &[AttributeType::PrivateExponent, AttributeType::Prime1, AttributeType::Coefficient]
@@ -81,11 +81,11 @@ fn ed25519_key_uses_its_named_curve_() {
         let kind = Attribute::KeyType(cryptoki::object::KeyType::EC_EDWARDS);
         let found = session.find_objects(&[Attribute::Class(class), kind]).unwrap();
         assert_eq!(found.len(), 1, "{class:?}");
-        let asked = [AttributeType::EcParams, AttributeType::EcPoint];
-        let told = session.get_attributes(found[0], &asked).unwrap();
+        let requested = [AttributeType::EcParams, AttributeType::EcPoint];
+        let attributes = session.get_attributes(found[0], &requested).unwrap();
         let wanted =
             [Attribute::EcParams(b"\x13\x0cedwards25519".to_vec()), Attribute::EcPoint(point.clone())];
-        assert_eq!(told, wanted, "{class:?}");
+        assert_eq!(attributes, wanted, "{class:?}");
     }
 }
 

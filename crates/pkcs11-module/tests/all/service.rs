@@ -26,8 +26,8 @@ fn signing_recovers_when_the_service_returns_() {
     let key = private_key(&session, "p256");
     session.sign(&Mechanism::Ecdsa, key, &DIGEST).unwrap();
     world.stop();
-    let away = session.sign(&Mechanism::Ecdsa, key, &DIGEST);
-    assert!(matches!(away, Err(Error::Pkcs11(RvError::DeviceError, _))), "{away:?}");
+    let result = session.sign(&Mechanism::Ecdsa, key, &DIGEST);
+    assert!(matches!(result, Err(Error::Pkcs11(RvError::DeviceError, _))), "{result:?}");
     world.serve();
     until("it signs", || session.sign(&Mechanism::Ecdsa, key, &DIGEST).is_ok());
 }

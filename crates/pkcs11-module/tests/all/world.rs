@@ -51,20 +51,20 @@ pub(crate) fn in_a_process(case: &str) {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    let said = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+    let output = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
     assert!(
-        status.success() && said.contains("1 passed"),
-        "{case}: {status} after {:?}\n{said}",
+        status.success() && output.contains("1 passed"),
+        "{case}: {status} after {:?}\n{output}",
         began.elapsed()
     );
 }
 
 /// Returns the library that cargo built in the directory of this program.
 pub(crate) fn library() -> PathBuf {
-    let beside = std::env::current_exe().unwrap();
-    let folder = beside.parent().unwrap();
-    let places = [folder, folder.parent().unwrap()].map(|folder| folder.join("libbulla_pkcs11.so"));
-    places.into_iter().find(|path| path.exists()).expect("cargo build -p pkcs11-module")
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let paths = [folder, folder.parent().unwrap()].map(|folder| folder.join("libbulla_pkcs11.so"));
+    paths.into_iter().find(|path| path.exists()).expect("cargo build -p pkcs11-module")
 }
 
 pub(crate) struct World {

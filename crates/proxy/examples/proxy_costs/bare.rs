@@ -20,7 +20,7 @@ type Upstream = client::TlsStream<TcpStream>;
 struct MinimalProxy {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
-    kept: Mutex<Vec<Upstream>>,
+    idle: Mutex<Vec<Upstream>>,
 }
 
 /// Serves until the process is killed. Prints its address.
@@ -38,7 +38,7 @@ pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authorit
     let bare = Arc::new(MinimalProxy {
         acceptor: Arc::new(server).into(),
         connector: Arc::new(client).into(),
-        kept: Mutex::default(),
+        idle: Mutex::default(),
     });
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     println!("{}", listener.local_addr().unwrap());
@@ -59,8 +59,8 @@ impl MinimalProxy {
         let mut stream = self.acceptor.accept(stream).await.ok()?;
         loop {
             read_head(&mut stream, &mut bytes).await?;
-            let kept = self.kept.lock().unwrap().pop();
-            let mut upstream = match kept {
+            let idle = self.idle.lock().unwrap().pop();
+            let mut upstream = match idle {
                 Some(upstream) => upstream,
                 None => self.connect(port).await?,
             };
@@ -73,7 +73,7 @@ impl MinimalProxy {
             bytes.resize(whole, 0);
             upstream.read_exact(&mut bytes[begun..]).await.ok()?;
             if !head.contains("connection: close") {
-                self.kept.lock().unwrap().push(upstream);
+                self.idle.lock().unwrap().push(upstream);
             }
             stream.write_all(&bytes).await.ok()?;
         }

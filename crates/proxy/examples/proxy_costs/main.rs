@@ -34,7 +34,7 @@ use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use world::{Client, Upstream, ask, head};
+use world::{Client, Upstream, exchange, head};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -171,11 +171,11 @@ struct Load {
     requests: Option<usize>,
     clients: usize,
     /// Whether each client uses one keep-alive connection.
-    kept: bool,
+    keep_alive: bool,
     path: &'static str,
     resumes: bool,
     /// Whether all requests are sent once before the measurement.
-    again: bool,
+    warm_up: bool,
     /// Whether the case is also measured for the lower bound.
     is_limited: bool,
 }
@@ -191,8 +191,8 @@ async fn all(length: Duration, clients: usize) {
         "row", "proxy", "a second", "failed", "p50 ms", "p99 ms", "ms each", "leaves", "resumed", "MiB"
     );
     let load = |name, hosts, requests| {
-        let (kept, path, resumes, again, is_limited) = (false, "/", false, false, hosts == 1);
-        Load { name, hosts, requests, clients, kept, path, resumes, again, is_limited }
+        let (keep_alive, path, resumes, warm_up, is_limited) = (false, "/", false, false, hosts == 1);
+        Load { name, hosts, requests, clients, keep_alive, path, resumes, warm_up, is_limited }
     };
     for load in [
         load("new connection, one host, kept upstream", 1, None),
@@ -200,8 +200,8 @@ async fn all(length: Duration, clients: usize) {
         Load { path: "/closing", ..load("new connection, one host, new upstream", 1, None) },
         load("new connection, 100 hosts, kept upstream", 100, None),
         load("new connection, 10,000 hosts, new upstream", HOSTS_COLD, Some(HOSTS_COLD)),
-        Load { again: true, ..load("the same hosts again", HOSTS_COLD, Some(HOSTS_COLD)) },
-        Load { kept: true, ..load("connection that stays", 1, None) },
+        Load { warm_up: true, ..load("the same hosts again", HOSTS_COLD, Some(HOSTS_COLD)) },
+        Load { keep_alive: true, ..load("connection that stays", 1, None) },
         Load { clients: 1_600, ..load("50 new hosts, 32 at once each", 50, Some(1_600)) },
     ] {
         if !rows.is_empty() && !rows.split(';').any(|part| load.name.contains(part)) {
@@ -213,7 +213,7 @@ async fn all(length: Duration, clients: usize) {
         let mut least = None;
         for (name, command) in ours.chain(limit).chain(peers) {
             let proxy = Proxy::start(&upstream, name, command).await;
-            if load.again {
+            if load.warm_up {
                 run(&proxy, &upstream, &load, length).await;
             }
             let before = proxy.cpu();
@@ -267,7 +267,7 @@ async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) 
     let (began, next) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
     let leaves = Arc::new(Mutex::new(HashSet::new()));
     let (resumed, handshakes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (hosts, requests, kept, path) = (load.hosts, load.requests, load.kept, load.path);
+    let (hosts, requests, keep_alive, path) = (load.hosts, load.requests, load.keep_alive, load.path);
     let mut all = Vec::new();
     for _ in 0..load.clients {
         let client = if load.resumes { &proxy.resuming } else { &proxy.client };
@@ -281,7 +281,7 @@ async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) 
                 if requests.map_or(began.elapsed() >= length, |requests| number >= requests) {
                     return (took, failed);
                 }
-                let asked = Instant::now();
+                let started = Instant::now();
                 let host = if hosts == 1 {
                     "localhost".to_owned()
                 } else {
@@ -298,19 +298,19 @@ async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) 
                 if let Some([leaf, ..]) = stream.get_ref().1.peer_certificates() {
                     leaves.lock().unwrap().insert(leaf.to_vec());
                 }
-                if took.is_empty() || !kept {
+                if took.is_empty() || !keep_alive {
                     let kind = stream.get_ref().1.handshake_kind();
                     handshakes.fetch_add(1, Relaxed);
                     resumed.fetch_add((kind == Some(HandshakeKind::Resumed)).into(), Relaxed);
                 }
                 let request = format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-                let response = ask(&mut stream, &request).await;
+                let response = exchange(&mut stream, &request).await;
                 if !response.starts_with("HTTP/1.1 200") {
                     failed += 1;
                     continue;
                 }
-                took.push(asked.elapsed());
-                stays = kept.then_some(stream);
+                took.push(started.elapsed());
+                stays = keep_alive.then_some(stream);
             }
         }));
     }

@@ -145,18 +145,18 @@ impl Issuers {
         let algorithm = Algorithm::named(&header.alg).filter(|_| header.crit.is_none());
         let algorithm = algorithm.ok_or(BadToken::Malformed)?;
         let is_issuer = |issuer: &&Arc<Issuer>| issuer.is_for(&claims);
-        let place = self.all.iter().position(|issuer| is_issuer(&issuer)).ok_or(BadToken::NotForUs)?;
-        let issuer = self.all.get(place).ok_or(BadToken::NotForUs)?;
+        let index = self.all.iter().position(|issuer| is_issuer(&issuer)).ok_or(BadToken::NotForUs)?;
+        let issuer = self.all.get(index).ok_or(BadToken::NotForUs)?;
         let second = |name: &str| claims.get(name).and_then(Value::as_f64).map(|time| time as i64);
         let expires = second("exp").filter(|expires| *expires > now).ok_or(BadToken::Time)?;
         if claims.get("nbf").is_some() && second("nbf").is_none_or(|from| from > now + SKEW_S) {
             return Err(BadToken::Time);
         }
         let kid = header.kid.as_deref();
-        let mut keys = self.keys(place, issuer).await?;
+        let mut keys = self.keys(index, issuer).await?;
         if !keys.has(kid) && keys.read.elapsed() > KEYS_AGAIN {
-            self.keys.invalidate(&place);
-            keys = self.keys(place, issuer).await?;
+            self.keys.invalidate(&index);
+            keys = self.keys(index, issuer).await?;
         }
         match keys.signed(kid, algorithm, signed.as_bytes(), &signature) {
             true => Ok(JwtClaims { issuer: issuer.options.name.as_str().into(), expires, claims }),
@@ -165,7 +165,7 @@ impl Issuers {
     }
 
     /// Returns the keys of an issuer. Concurrent requests share one fetch.
-    async fn keys(&self, place: usize, issuer: &Arc<Issuer>) -> Result<Arc<KeySet>, BadToken> {
+    async fn keys(&self, index: usize, issuer: &Arc<Issuer>) -> Result<Arc<KeySet>, BadToken> {
         let fetching = Arc::clone(issuer);
         let fetch = move || async move {
             match fetching.fetch().await {
@@ -185,7 +185,7 @@ impl Issuers {
                 }
             }
         };
-        let keys = self.keys.fetch(&place, fetch).await;
+        let keys = self.keys.fetch(&index, fetch).await;
         keys.map_err(|error| BadToken::NoKeys(issuer.options.name.clone(), error))
     }
 }

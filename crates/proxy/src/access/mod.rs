@@ -141,7 +141,7 @@ impl Access {
     }
 
     /// Returns whether clients must authenticate.
-    pub(super) fn asks(&self) -> bool {
+    pub(super) fn requires_authentication(&self) -> bool {
         self.always_requires_authentication || !self.credentials.read().is_empty()
     }
 
@@ -158,7 +158,7 @@ impl Access {
 
     /// Authenticates the client by `Proxy-Authorization`. Returns an anonymous client if authentication is not required.
     pub(super) async fn of_request(&self, headers: &HeaderMap, client: &Client) -> Result<Client, Denied> {
-        if !self.asks() || client.user.is_some() {
+        if !self.requires_authentication() || client.user.is_some() {
             return Ok(client.clone());
         }
         let value = only(headers, PROXY_AUTHORIZATION)?;
@@ -254,7 +254,7 @@ impl Access {
         let password = Zeroizing::new(password.to_vec());
         let (attempts, workers, waiting) =
             (self.attempts.clone(), Arc::clone(&self.workers), self.waiting.clone());
-        let look = move || async move {
+        let check = move || async move {
             // Failures are not cached: the next attempt counts again.
             let denied = |error| Failed { error, lifetime: Duration::ZERO };
             // A client over its limit must not occupy a slot.
@@ -267,7 +267,7 @@ impl Access {
             if !attempts.begin(client) {
                 return Err(denied(Denied::TooOften));
             }
-            let looked = tokio::task::spawn_blocking(move || {
+            let checked = tokio::task::spawn_blocking(move || {
                 let _worker = worker;
                 // Checked also for an unknown name, so that both cases take the same time.
                 let fits = hash.fits(&password);
@@ -278,12 +278,12 @@ impl Access {
                 }
                 user
             });
-            match looked.await {
+            match checked.await {
                 Ok(Some(user)) => Ok(Fresh { value: user, lifetime: REMEMBERED }),
                 _ => Err(denied(Denied::Wrong)),
             }
         };
-        credentials.remembered.fetch(&key, look).await
+        credentials.remembered.fetch(&key, check).await
     }
 
     /// Returns the response to a client that failed to authenticate (RFC 9110 section 11.7).

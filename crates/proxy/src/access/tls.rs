@@ -73,9 +73,9 @@ impl ProxyTlsAcceptor {
     ) -> Result<Self, ProxyTlsError> {
         let lists = LoadedCrls::of(own.revoked.as_ref())?;
         let config = config_of(own, or_else, &lists.ders)?;
-        let again = own.clone();
+        let own_tls = own.clone();
         let build = Box::new(move |crls: &[Vec<u8>]| {
-            config_of(&again, or_else, crls).map_err(|error| error.to_string())
+            config_of(&own_tls, or_else, crls).map_err(|error| error.to_string())
         });
         let tls = RevocationGuard::new(config, lists, own.revoked.clone(), build, (metrics, "access"));
         Ok(Self { tls: Arc::new(tls), only: own.only })

@@ -12,11 +12,11 @@ pub enum FetchError {
     /// The client has requested too many new names.
     #[error(transparent)]
     TooManyNames(#[from] TooManyNames),
-    /// Another proxy took too long to mint the leaf, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting here.
+    /// Another proxy took too long to mint the leaf, and [`OutagePolicy::Refuse`](super::OutagePolicy::Refuse) forbids minting here.
     #[error("timeout: another proxy did not mint the certificate in time")]
     Awaited,
-    /// The second level is unavailable, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting until it is available
+    /// The second level is unavailable, and [`OutagePolicy::Refuse`](super::OutagePolicy::Refuse) forbids minting until it is available
     /// again.
     #[error("the certificate store is unavailable, and leaf certificates are not minted without it")]
-    Away,
+    StoreUnavailable,
 }

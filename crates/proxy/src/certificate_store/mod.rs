@@ -18,8 +18,8 @@ pub use leaf_id::{KeyRecipients, LeafId};
 pub(crate) use new_name_limit::LOOKUPS_PER_NAME;
 pub use new_name_limit::{NewNameLimit, RateLimitKey, TooManyNames};
 pub use second_level::{
-    Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
-    StoredLeafError, TRIP_TIMEOUT, WhenAway, lease_of,
+    Backend, LEASE, LEAVES_MAX, Opened, Opening, OutagePolicy, SecondLevel, SecondLevelCounts,
+    SecondLevelOptions, StoredLeafError, TRIP_TIMEOUT, lease_of,
 };
 
 use std::fmt;
@@ -108,8 +108,9 @@ impl CertificateStore {
                 (LeafKeySharing::ByHost, _) | (LeafKeySharing::ByUser, LeafKeyKind::P256) => KEY_BYTES,
                 (LeafKeySharing::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_BYTES,
             };
-            let octets = ENTRY_BYTES + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
-            u32::try_from(octets).unwrap_or(u32::MAX)
+            let byte_size =
+                ENTRY_BYTES + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.byte_size());
+            u32::try_from(byte_size).unwrap_or(u32::MAX)
         };
         Self(Arc::new(StoreState {
             leaves: Cache::with_weight_max(bytes_max, weigh),
@@ -215,7 +216,7 @@ impl CertificateStore {
 
     /// Returns the cached result for `id`, if it is still valid.
     #[must_use]
-    pub fn held(&self, id: &LeafId) -> Option<Arc<Cached<Arc<Leaf>, FetchError>>> {
+    pub fn cached(&self, id: &LeafId) -> Option<Arc<Cached<Arc<Leaf>, FetchError>>> {
         self.0.leaves.get(id)
     }
 

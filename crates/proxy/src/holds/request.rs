@@ -141,7 +141,7 @@ impl HoldKey {
 mod tests {
     use super::*;
 
-    fn held(method: &str, host: &str, port: u16, path: &str) -> HeldRequest {
+    fn held_request(method: &str, host: &str, port: u16, path: &str) -> HeldRequest {
         HeldRequest {
             id: "0a1b2c3d4e".into(),
             client: "identity:ci".into(),
@@ -161,23 +161,23 @@ mod tests {
 
     #[test]
     fn allowing_rule_names_exactly_the_held_request() {
-        let rule = held("POST", "a.example", 8443, "/x/%41").allowing_rule().unwrap();
+        let rule = held_request("POST", "a.example", 8443, "/x/%41").allowing_rule().unwrap();
         assert_eq!(
             (rule.host, rule.port, rule.method),
             (vec!["a.example".to_owned()], vec![8443], vec!["POST".to_owned()])
         );
         assert_eq!((rule.path, rule.identities), (vec!["/x/A".to_owned()], vec!["ci".to_owned()]));
-        assert!(held("GET", "a.example", 443, "/").allowing_rule().unwrap().port.is_empty());
-        let session = held(SESSION_METHOD, "a.example", 5432, "/shop").allowing_rule().unwrap();
+        assert!(held_request("GET", "a.example", 443, "/").allowing_rule().unwrap().port.is_empty());
+        let session = held_request(SESSION_METHOD, "a.example", 5432, "/shop").allowing_rule().unwrap();
         assert!(session.database == ["shop"] && session.port.is_empty() && session.method.is_empty());
-        let tunnel = held("CONNECT", "a.example", 443, "").allowing_rule().unwrap();
+        let tunnel = held_request("CONNECT", "a.example", 443, "").allowing_rule().unwrap();
         assert!(tunnel.method.is_empty() && tunnel.path.is_empty());
         for (path, error) in [("/a*", NoRule::Wildcard), ("/a/../b", NoRule::Path), ("/a%2fb", NoRule::Path)]
         {
-            assert_eq!(held("GET", "a.example", 443, path).allowing_rule(), Err(error), "{path}");
+            assert_eq!(held_request("GET", "a.example", 443, path).allowing_rule(), Err(error), "{path}");
         }
         assert_eq!(
-            held("GET", "a.example", 443, &format!("/{}", "a".repeat(1_024))).allowing_rule(),
+            held_request("GET", "a.example", 443, &format!("/{}", "a".repeat(1_024))).allowing_rule(),
             Err(NoRule::Path)
         );
     }

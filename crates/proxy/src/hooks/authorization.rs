@@ -26,12 +26,12 @@ const OK: i32 = 0;
 /// [`HookFault`]
 pub(super) async fn check(
     channel: Channel,
-    octets_max: usize,
+    bytes_max: usize,
     facts: &HookFacts<'_>,
     (head, headers): (&RequestHead, &HeaderMap),
     body: Option<&Bytes>,
 ) -> Result<Verdict, HookFault> {
-    let mut client = AuthorizationClient::new(channel).max_decoding_message_size(octets_max);
+    let mut client = AuthorizationClient::new(channel).max_decoding_message_size(bytes_max);
     let request = auth::CheckRequest { attributes: Some(attributes(facts, head, headers, body)) };
     verdict(client.check(request).await?.into_inner())
 }

@@ -28,7 +28,7 @@ pub(super) struct Hook {
     pub(super) request_body: bool,
     pub(super) response_headers: bool,
     pub(super) response_body: bool,
-    pub(super) body_octets_max: usize,
+    pub(super) body_bytes_max: usize,
     calls: Arc<Semaphore>,
 }
 
@@ -45,7 +45,7 @@ impl Hook {
             request_body: options.request_body,
             response_headers: options.response_headers,
             response_body: options.response_body,
-            body_octets_max: options.body_octets_max,
+            body_bytes_max: options.body_bytes_max,
             calls: Arc::new(Semaphore::new(options.calls_max)),
         })
     }
@@ -78,7 +78,7 @@ fn check(options: &HookOptions) -> Result<(), InvalidSetting> {
     if !TIMEOUTS.contains(&options.timeout) {
         return Err(invalid("timeout_ms", "it must be from 10 to 60000", "timeout_ms = 500"));
     }
-    if !(1..=BODY_BYTES_MAX).contains(&options.body_octets_max) {
+    if !(1..=BODY_BYTES_MAX).contains(&options.body_bytes_max) {
         return Err(invalid("body_bytes_max", "it must be from 1 to 4194304", "body_bytes_max = 65536"));
     }
     if !(1..=CALLS_MAX).contains(&options.calls_max) {
@@ -108,16 +108,16 @@ impl Hooks {
     /// # Errors
     /// [`BadHook`]
     pub fn check(all: &[HookOptions]) -> Result<(), BadHook> {
-        for (place, options) in all.iter().enumerate() {
+        for (index, options) in all.iter().enumerate() {
             let bad = |wrong| Err(BadHook::of(&options.name, wrong));
-            if place >= HOOKS_MAX {
+            if index >= HOOKS_MAX {
                 return bad(invalid(
                     "name",
                     format!("more than {HOOKS_MAX} hooks"),
                     "combine hooks in one service",
                 ));
             }
-            if all[..place].iter().any(|other| other.name == options.name) {
+            if all[..index].iter().any(|other| other.name == options.name) {
                 return bad(invalid("name", "another hook has this name", "give each hook its own name"));
             }
             check(options).map_err(|wrong| BadHook::of(&options.name, wrong))?;

@@ -13,7 +13,7 @@ pub(super) const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 /// Default maximum bytes of a body that a hook gets.
 pub(super) const BODY_BYTES: usize = 64 << 10;
-/// Maximum of [`HookOptions::body_octets_max`]: each concurrent call may hold a body of the request and one of the response.
+/// Maximum of [`HookOptions::body_bytes_max`]: each concurrent call may hold a body of the request and one of the response.
 pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Default maximum of concurrent requests at one hook.
 pub(super) const CALLS: usize = 256;
@@ -68,7 +68,7 @@ pub struct HookOptions {
     /// Whether the hook gets the bodies of responses. Only for [`HookProtocol::ExtProc`].
     pub response_body: bool,
     /// Maximum bytes of a body that the hook gets. A request or response with a larger body is refused.
-    pub body_octets_max: usize,
+    pub body_bytes_max: usize,
     /// Maximum concurrent requests at the hook. [`Self::on_error`] decides about further requests.
     pub calls_max: usize,
 }
@@ -88,7 +88,7 @@ impl HookOptions {
             request_body: false,
             response_headers: false,
             response_body: false,
-            body_octets_max: BODY_BYTES,
+            body_bytes_max: BODY_BYTES,
             calls_max: CALLS,
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Processor {
     queue: mpsc::Sender<ext_proc::ProcessingRequest>,
     answers: Streaming<ext_proc::ProcessingResponse>,
     timeout: Duration,
-    octets_max: usize,
+    bytes_max: usize,
     has_answered: bool,
 }
 
@@ -49,7 +49,7 @@ impl Processor {
     /// [`HookFault`]
     pub(super) async fn open(
         channel: Channel,
-        (timeout, octets_max): (Duration, usize),
+        (timeout, bytes_max): (Duration, usize),
         facts: &HookFacts<'_>,
         first: Message,
     ) -> Result<(Self, Verdict), HookFault> {
@@ -59,11 +59,11 @@ impl Processor {
         queue.try_send(first).map_err(|_| HookFault::Ended)?;
         let messages = stream::poll_fn(move |cx| queued.poll_recv(cx));
         let mut client =
-            ExternalProcessorClient::new(channel).max_decoding_message_size(message_octets(octets_max));
+            ExternalProcessorClient::new(channel).max_decoding_message_size(message_bytes_max(bytes_max));
         // A service may send its header with the first answer, so one timeout covers both.
         let opened = async {
             let answers = client.process(with_facts(messages, facts)).await?.into_inner();
-            let mut opened = Self { queue, answers, timeout, octets_max, has_answered: false };
+            let mut opened = Self { queue, answers, timeout, bytes_max, has_answered: false };
             let verdict = opened.verdict(Part::RequestHeaders).await?;
             Ok((opened, verdict))
         };
@@ -118,7 +118,7 @@ impl Processor {
         if body.is_some() && !is_body && !is_final {
             return Err(HookFault::Invalid("it has a body for a header, without CONTINUE_AND_REPLACE"));
         }
-        if body.as_ref().is_some_and(|body| body.len() > self.octets_max) {
+        if body.as_ref().is_some_and(|body| body.len() > self.bytes_max) {
             return Err(HookFault::Invalid("its body is larger than body_bytes_max"));
         }
         Ok(Changes { fields, body, is_final, ..Changes::default() })
@@ -126,8 +126,8 @@ impl Processor {
 }
 
 /// Returns the maximum bytes of an answer: a body, and changes of the header.
-pub(super) const fn message_octets(body_octets_max: usize) -> usize {
-    body_octets_max + (256 << 10)
+pub(super) const fn message_bytes_max(body_bytes_max: usize) -> usize {
+    body_bytes_max + (256 << 10)
 }
 
 /// Returns the request that opens the stream. Its metadata contains the facts for which the messages have no field.

@@ -19,7 +19,7 @@ use super::fault::HookFault;
 use super::fields::{FieldChange, apply};
 use super::hook::{Hook, Hooks};
 use super::options::{HookProtocol, OnError};
-use super::processor::{Part, Processor, body_message, header_message, message_octets};
+use super::processor::{Part, Processor, body_message, header_message, message_bytes_max};
 
 /// Decision of one hook, for the audit log.
 #[derive(Clone, Debug, Serialize)]
@@ -97,7 +97,7 @@ impl HookSession {
         kind: RequestKind,
     ) -> Result<(), (Arc<str>, HookEnd)> {
         for hook in hooks.of(hosts) {
-            let outcome = self.ask(&hook, request, facts, kind).await;
+            let outcome = self.call_hook(&hook, request, facts, kind).await;
             self.settle(&hook, outcome)?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl HookSession {
         settled
     }
 
-    async fn ask(
+    async fn call_hook(
         &mut self,
         hook: &Arc<Hook>,
         request: &mut Request<RequestBody>,
@@ -234,14 +234,14 @@ impl HookSession {
         filter: &mut Option<impl BodyFilter + 'static>,
     ) -> Result<(), (Arc<str>, HookEnd)> {
         while let Some(mut open) = self.open.pop() {
-            let outcome = self.ask_about_response(&mut open, response, filter).await;
+            let outcome = self.call_hook_on_response(&mut open, response, filter).await;
             self.settle(&open.hook, outcome)?;
         }
         apply(response.headers_mut(), &std::mem::take(&mut self.response_fields));
         Ok(())
     }
 
-    async fn ask_about_response(
+    async fn call_hook_on_response(
         &mut self,
         open: &mut OpenHook,
         response: &mut Response<UpstreamResponseBody>,
@@ -257,9 +257,9 @@ impl HookSession {
             changed = apply_to_response(response, filter, verdict)?;
         }
         if hook.response_body && has_body && !changed.is_final {
-            let most = hook.body_octets_max;
+            let most = hook.body_bytes_max;
             self.removed += buffer(response, filter, most).await?;
-            let body = response.body().kept().cloned().unwrap_or_default();
+            let body = response.body().buffered().cloned().unwrap_or_default();
             let verdict = processor.send(Part::ResponseBody, body_message(Part::ResponseBody, &body)).await?;
             let more = apply_to_response(response, filter, verdict)?;
             changed.fields.extend(more.fields);
@@ -283,14 +283,14 @@ async fn first_verdict(
 ) -> Result<(Option<Processor>, Verdict), HookFault> {
     match hook.protocol {
         HookProtocol::ExtAuthz => {
-            let bytes = message_octets(hook.body_octets_max);
+            let bytes = message_bytes_max(hook.body_bytes_max);
             let outcome = check(hook.channel(), bytes, facts, (head, headers), body);
             let verdict = tokio::time::timeout(hook.timeout, outcome).await;
             Ok((None, verdict.map_err(|_| HookFault::TimedOut(hook.timeout))??))
         }
         HookProtocol::ExtProc => {
             let first = header_message(Part::RequestHeaders, &facts.pseudo_fields(head), headers, is_end);
-            let limits = (hook.timeout, hook.body_octets_max);
+            let limits = (hook.timeout, hook.body_bytes_max);
             let (processor, verdict) = Processor::open(hook.channel(), limits, facts, first).await?;
             Ok((Some(processor), verdict))
         }
@@ -299,9 +299,9 @@ async fn first_verdict(
 
 /// Reads the whole body of a request.
 async fn body_of(request: &mut Request<RequestBody>, hook: &Hook) -> Result<Bytes, HookEnd> {
-    let most = hook.body_octets_max;
+    let most = hook.body_bytes_max;
     match request.body_mut().buffer(most).await {
-        Ok(true) => Ok(request.body().kept().cloned().unwrap_or_default()),
+        Ok(true) => Ok(request.body().buffered().cloned().unwrap_or_default()),
         Ok(false) => Err(HookEnd::TooLarge(most)),
         Err(error) => Err(HookEnd::Unread(error)),
     }

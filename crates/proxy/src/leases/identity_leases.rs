@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::issuer::{LeaseError, LeaseIssuer};
-use super::slot::{Held, Leased, Slot, SlotRef, SlotState};
+use super::slot::{Leased, LiveLease, Slot, SlotRef, SlotState};
 
 /// Maximum concurrent leases, including leases that wait for their revocation. The store allows 1,000 leases for one caller, so
 /// that a proxy can restart while the leases of a killed proxy still exist.
@@ -59,7 +59,7 @@ struct Leases {
 /// A lease that must be revoked.
 #[derive(Debug)]
 struct Ending {
-    held: Held,
+    live: LiveLease,
     key: Key,
     next: Instant,
     tries: u32,
@@ -107,9 +107,9 @@ impl IdentityLeases {
             let mut state = work.state.lock().await;
             leases.current(&key, &work, &mut state).await
         });
-        let late = || LeaseError::Away(format!("a lease was not created within {WAIT:?}"));
+        let late = || LeaseError::StoreUnavailable(format!("a lease was not created within {WAIT:?}"));
         let made = timeout(WAIT, making).await.map_err(|_| late())?;
-        let leased = made.map_err(|error| LeaseError::Away(error.to_string()))??;
+        let leased = made.map_err(|error| LeaseError::StoreUnavailable(error.to_string()))??;
         Ok((leased, SlotRef(slot)))
     }
 
@@ -176,19 +176,19 @@ impl Slot {
     /// Returns the lease if no call to the store is needed.
     fn cached_lease(&self) -> Option<Leased> {
         let state = self.state.try_lock().ok()?;
-        let held = state.held.as_ref().filter(|held| held.is_usable())?;
+        let live = state.live.as_ref().filter(|live| live.is_usable())?;
         let is_sure = !self.is_suspect.load(Relaxed) && !self.is_over.load(Acquire);
-        is_sure.then(|| held.leased())
+        is_sure.then(|| live.leased())
     }
 
     /// Returns whether the lease is due for a renewal, and was used since the last renewal.
     fn must_renew(&self) -> bool {
         let Ok(state) = self.state.try_lock() else { return false };
-        let held = state
-            .held
+        let live = state
+            .live
             .as_ref()
-            .filter(|held| held.renew_at <= Instant::now() && held.renew_at < held.expires);
-        held.is_some_and(|held| !held.has_expired()) && self.is_used.load(Relaxed)
+            .filter(|live| live.renew_at <= Instant::now() && live.renew_at < live.expires);
+        live.is_some_and(|live| !live.has_expired()) && self.is_used.load(Relaxed)
     }
 }
 
@@ -201,21 +201,21 @@ impl Leases {
         if slot.is_over.load(Acquire) || self.is_closed.load(Acquire) {
             return Err(stopped());
         }
-        if let Some(held) = state.held.as_ref().filter(|held| held.is_usable()) {
-            return Ok(held.leased());
+        if let Some(live) = state.live.as_ref().filter(|live| live.is_usable()) {
+            return Ok(live.leased());
         }
         if let Some((at, error)) = &state.failure
             && at.elapsed() < FAILURE_KEPT
         {
             return Err(error.clone());
         }
-        state.retired.extend(state.held.take());
-        state.retired.retain(|held| !held.has_expired());
+        state.retired.extend(state.live.take());
+        state.retired.retain(|live| !live.has_expired());
         let made = self.create(key).await;
         state.failure = made.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        let held = made?;
-        let leased = held.leased();
-        state.held = Some(held);
+        let live = made?;
+        let leased = live.leased();
+        state.live = Some(live);
         // The identity may have lost its right to the lease during the creation.
         if slot.is_over.load(Acquire) || self.is_closed.load(Acquire) {
             let all = state.take_all();
@@ -226,12 +226,13 @@ impl Leases {
         Ok(leased)
     }
 
-    async fn create(&self, (identity, role): &Key) -> Result<Held, LeaseError> {
-        let place = Arc::clone(&self.permits).try_acquire_owned();
-        let place = place.map_err(|_| LeaseError::Away(format!("the proxy has {LEASES_MAX} leases")))?;
+    async fn create(&self, (identity, role): &Key) -> Result<LiveLease, LeaseError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let permit =
+            permit.map_err(|_| LeaseError::StoreUnavailable(format!("the proxy has {LEASES_MAX} leases")))?;
         let lease = self.issuer.create(role).await?;
         tracing::info!(%identity, %role, lease = %lease.id, "created a lease");
-        Ok(Held::new(lease, place))
+        Ok(LiveLease::new(lease, permit))
     }
 
     /// Renews a lease that a server rejected, to check whether the lease still exists.
@@ -240,27 +241,27 @@ impl Leases {
             return;
         }
         state.checked_at = Some(Instant::now());
-        self.renew_held(key, state).await;
+        self.renew_live(key, state).await;
     }
 
     async fn renew(&self, key: &Key, slot: &Slot) {
         let mut state = slot.state.lock().await;
         slot.is_used.store(false, Relaxed);
-        self.renew_held(key, &mut state).await;
+        self.renew_live(key, &mut state).await;
     }
 
     /// Renews the lease. If the store refuses, the next request gets a new one.
-    async fn renew_held(&self, key: &Key, state: &mut SlotState) {
-        let Some(held) = &mut state.held else { return };
-        match self.issuer.renew(held.id).await {
-            Ok(expires_at) => held.renewed(expires_at),
-            Err(LeaseError::Away(error)) => {
-                held.renew_at = Instant::now() + RENEW_AGAIN;
-                tracing::warn!(identity = %key.0, role = %key.1, lease = %held.id, error, "a lease was not renewed");
+    async fn renew_live(&self, key: &Key, state: &mut SlotState) {
+        let Some(live) = &mut state.live else { return };
+        match self.issuer.renew(live.id).await {
+            Ok(expires_at) => live.renewed(expires_at),
+            Err(LeaseError::StoreUnavailable(error)) => {
+                live.renew_at = Instant::now() + RENEW_AGAIN;
+                tracing::warn!(identity = %key.0, role = %key.1, lease = %live.id, error, "a lease was not renewed");
             }
             Err(LeaseError::Refused(error) | LeaseError::Denied(error)) => {
-                tracing::warn!(identity = %key.0, role = %key.1, lease = %held.id, error, "a lease cannot be renewed: a new one replaces it");
-                self.end_all(key, state.held.take());
+                tracing::warn!(identity = %key.0, role = %key.1, lease = %live.id, error, "a lease cannot be renewed: a new one replaces it");
+                self.end_all(key, state.live.take());
             }
         }
     }
@@ -292,19 +293,19 @@ impl Leases {
     fn forget_empty(&self) {
         self.slots.lock().retain(|_, slot| {
             let Ok(mut state) = slot.state.try_lock() else { return true };
-            state.retired.retain(|held| !held.has_expired());
-            if state.held.as_ref().is_some_and(Held::has_expired) {
-                state.held = None;
+            state.retired.retain(|live| !live.has_expired());
+            if state.live.as_ref().is_some_and(LiveLease::has_expired) {
+                state.live = None;
             }
             let is_failing = state.failure.as_ref().is_some_and(|(at, _)| at.elapsed() < FAILURE_KEPT);
             // A request that holds a reference to the slot is about to lock it.
-            state.held.is_some() || !state.retired.is_empty() || is_failing || Arc::strong_count(slot) > 1
+            state.live.is_some() || !state.retired.is_empty() || is_failing || Arc::strong_count(slot) > 1
         });
     }
 
-    fn end_all(&self, key: &Key, all: impl IntoIterator<Item = Held>) {
+    fn end_all(&self, key: &Key, all: impl IntoIterator<Item = LiveLease>) {
         let next = Instant::now();
-        let all = all.into_iter().map(|held| Ending { held, key: key.clone(), next, tries: 0 });
+        let all = all.into_iter().map(|live| Ending { live, key: key.clone(), next, tries: 0 });
         self.ending.lock().extend(all);
     }
 
@@ -318,14 +319,14 @@ impl Leases {
     }
 
     async fn revoke(&self, mut ending: Ending) {
-        let ((identity, role), lease) = (ending.key.clone(), ending.held.id);
+        let ((identity, role), lease) = (ending.key.clone(), ending.live.id);
         match self.issuer.revoke(lease).await {
             Ok(()) => tracing::info!(%identity, %role, %lease, "revoked a lease"),
             Err(LeaseError::Refused(error)) => {
                 tracing::info!(%identity, %role, %lease, error, "a lease had ended");
             }
-            Err(LeaseError::Away(_) | LeaseError::Denied(_)) if ending.held.has_expired() => {}
-            Err(LeaseError::Away(error) | LeaseError::Denied(error)) => {
+            Err(LeaseError::StoreUnavailable(_) | LeaseError::Denied(_)) if ending.live.has_expired() => {}
+            Err(LeaseError::StoreUnavailable(error) | LeaseError::Denied(error)) => {
                 tracing::warn!(%identity, %role, %lease, error, "a lease is not revoked yet");
                 let wait = Duration::from_secs(1 << ending.tries.min(6)).min(REVOKE_AGAIN_MAX);
                 ending.next = Instant::now() + wait;

@@ -42,7 +42,7 @@ pub trait LeaseIssuer: fmt::Debug + Send + Sync {
 pub enum LeaseError {
     /// The store does not respond. A retry is safe.
     #[error("the store of dynamic credentials does not answer: {0}")]
-    Away(String),
+    StoreUnavailable(String),
     /// The store does not accept the proxy's token, or the token has lost its permission.
     #[error("{0}")]
     Denied(String),

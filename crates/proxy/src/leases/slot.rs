@@ -24,7 +24,7 @@ const MARGIN_MAX: Duration = Duration::from_secs(30);
 
 /// A lease that the store has created.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LiveLease {
     pub(super) id: Uuid,
     pub(super) expires: Instant,
     pub(super) renew_at: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Held {
     username: Secret,
     password: Secret,
     /// Permit of one of the [`LEASES_MAX`](super::LEASES_MAX) leases.
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// User and password of a lease.
@@ -44,12 +44,12 @@ pub(crate) struct Leased {
     pub(crate) password: Secret,
 }
 
-impl Held {
-    pub(super) fn new(lease: NewLease, place: OwnedSemaphorePermit) -> Self {
+impl LiveLease {
+    pub(super) fn new(lease: NewLease, permit: OwnedSemaphorePermit) -> Self {
         let NewLease { id, username, password, created_at, expires_at } = lease;
         let (life, now) = (between(created_at, expires_at), Instant::now());
         let (expires, renew_at) = (now + life, now + life * 2 / 3);
-        Self { id, expires, renew_at, expires_at, life, username, password, _place: place }
+        Self { id, expires, renew_at, expires_at, life, username, password, _permit: permit }
     }
 
     pub(super) fn leased(&self) -> Leased {
@@ -97,9 +97,9 @@ pub(super) struct Slot {
 
 #[derive(Debug, Default)]
 pub(super) struct SlotState {
-    pub(super) held: Option<Held>,
+    pub(super) live: Option<LiveLease>,
     /// Leases that reached their maximum lifetime. Requests in progress may use them until they expire.
-    pub(super) retired: Vec<Held>,
+    pub(super) retired: Vec<LiveLease>,
     /// Time and error of the last failed creation of a lease.
     pub(super) failure: Option<(Instant, LeaseError)>,
     /// Time of the last check after a rejection.
@@ -131,8 +131,8 @@ impl Slot {
 
 impl SlotState {
     /// Removes and returns all leases of the slot.
-    pub(super) fn take_all(&mut self) -> Vec<Held> {
-        self.retired.drain(..).chain(self.held.take()).collect()
+    pub(super) fn take_all(&mut self) -> Vec<LiveLease> {
+        self.retired.drain(..).chain(self.live.take()).collect()
     }
 }
 

@@ -26,7 +26,7 @@ struct Store {
     live: Mutex<BTreeMap<Uuid, (i64, i64)>>,
     created: AtomicUsize,
     life_s: AtomicI64,
-    is_away: AtomicBool,
+    is_unavailable: AtomicBool,
     denies: AtomicBool,
     refuses_renewals: AtomicBool,
 }
@@ -36,11 +36,15 @@ impl Store {
         self.began.elapsed().as_secs() as i64
     }
 
-    fn here(&self) -> Result<(), LeaseError> {
+    fn check_available(&self) -> Result<(), LeaseError> {
         if self.denies.load(SeqCst) {
             return Err(LeaseError::Denied("the token was removed".to_owned()));
         }
-        if self.is_away.load(SeqCst) { Err(LeaseError::Away("it is a test".to_owned())) } else { Ok(()) }
+        if self.is_unavailable.load(SeqCst) {
+            Err(LeaseError::StoreUnavailable("it is a test".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     fn ids(&self) -> Vec<Uuid> {
@@ -57,7 +61,7 @@ impl LeaseIssuer for Store {
         Box::pin(async move {
             // The delay lets concurrent callers overlap.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            self.here()?;
+            self.check_available()?;
             assert_eq!(role, ROLE);
             let number = self.created.fetch_add(1, SeqCst) + 1;
             let (id, now_s) = (Uuid::from_u128(number as u128), self.now_s());
@@ -70,7 +74,7 @@ impl LeaseIssuer for Store {
 
     fn renew(&self, lease: Uuid) -> Issuing<'_, Timestamp> {
         Box::pin(async move {
-            self.here()?;
+            self.check_available()?;
             let (mut live, now_s) = (self.live.lock(), self.now_s());
             let refused = || LeaseError::Refused("no such lease".to_owned());
             let found =
@@ -83,7 +87,7 @@ impl LeaseIssuer for Store {
 
     fn revoke(&self, lease: Uuid) -> Issuing<'_, ()> {
         Box::pin(async move {
-            self.here()?;
+            self.check_available()?;
             self.live
                 .lock()
                 .remove(&lease)
@@ -99,7 +103,7 @@ fn store() -> (Arc<Store>, IdentityLeases) {
         live: Mutex::default(),
         created: AtomicUsize::new(0),
         life_s: AtomicI64::new(LIFE_S),
-        is_away: AtomicBool::new(false),
+        is_unavailable: AtomicBool::new(false),
         denies: AtomicBool::new(false),
         refuses_renewals: AtomicBool::new(false),
     });
@@ -162,9 +166,9 @@ async fn refused_renewal_gets_a_new_lease_and_a_silent_store_none() {
     assert_eq!(pass(&leases, 10, Some("a")).await, ["user-1", "user-2"]);
     assert_eq!(store.ids(), [Uuid::from_u128(2)], "the refused one is revoked");
     store.refuses_renewals.store(false, SeqCst);
-    store.is_away.store(true, SeqCst);
+    store.is_unavailable.store(true, SeqCst);
     assert_eq!(pass(&leases, 80, Some("a")).await, ["user-2"], "it lives");
-    store.is_away.store(false, SeqCst);
+    store.is_unavailable.store(false, SeqCst);
     assert_eq!(pass(&leases, 20, Some("a")).await, ["user-2"], "renewed at last");
 }
 
@@ -181,10 +185,10 @@ async fn stopped_identity_loses_its_lease_and_others_keep_theirs() {
     assert_eq!(store.ids().len(), 2);
     // The token of identity `a` is removed. While the store does not answer, the revocation waits.
     token.end();
-    store.is_away.store(true, SeqCst);
+    store.is_unavailable.store(true, SeqCst);
     leases.round(&|_: &str, _: &str| true).await;
     assert!(fetch("a", &token).await.is_err(), "a request in progress gets none either");
-    store.is_away.store(false, SeqCst);
+    store.is_unavailable.store(false, SeqCst);
     pass(&leases, 3, Some("b")).await;
     assert_eq!(store.ids(), [Uuid::from_u128(2)]);
     // The policy no longer grants the role to identity `b`.

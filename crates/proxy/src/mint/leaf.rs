@@ -71,7 +71,7 @@ impl Leaf {
 
     /// Returns the memory size in bytes, without the key, which leaves share.
     #[must_use]
-    pub fn octets(&self) -> usize {
+    pub fn byte_size(&self) -> usize {
         const ITSELF: usize = size_of::<Leaf>() + size_of::<CertifiedKey>() + 2 * size_of::<usize>();
         self.certified.cert.iter().fold(ITSELF, |sum, der| sum + size_of::<CertificateDer<'_>>() + der.len())
     }

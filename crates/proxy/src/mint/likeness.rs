@@ -56,9 +56,10 @@ impl MirrorTemplate {
             return Err(MirrorTemplateError::OtherName);
         }
         let subject = certificate.subject;
-        let octets = names.iter().fold(subject.der.len(), |sum, name| sum + octets_of(name) + NAME_HEADER);
-        if octets > LIKENESS_BYTES_MAX {
-            return Err(MirrorTemplateError::TooLong(octets));
+        let byte_size =
+            names.iter().fold(subject.der.len(), |sum, name| sum + byte_size_of(name) + NAME_HEADER);
+        if byte_size > LIKENESS_BYTES_MAX {
+            return Err(MirrorTemplateError::TooLong(byte_size));
         }
         let (not_before, not_after) = (certificate.not_before, certificate.not_after);
         if now < not_before || not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
@@ -95,8 +96,9 @@ impl MirrorTemplate {
 
     /// Returns the memory size in bytes.
     #[must_use]
-    pub fn octets(&self) -> usize {
-        let names = self.names.iter().map(|name| size_of::<GeneralName>() + octets_of(name)).sum::<usize>();
+    pub fn byte_size(&self) -> usize {
+        let names =
+            self.names.iter().map(|name| size_of::<GeneralName>() + byte_size_of(name)).sum::<usize>();
         // The subject is stored as DER, as text, and in parts.
         size_of::<Self>() + names + 3 * self.subject.der.len()
     }
@@ -105,12 +107,12 @@ impl MirrorTemplate {
 fn is_for(presented: &GeneralName, name: &HostOrIp) -> bool {
     match (presented, name) {
         (GeneralName::Dns(pattern), HostOrIp::Dns(host)) => name::pattern_matches(pattern, host),
-        (GeneralName::Ip(address), HostOrIp::Ip(asked)) => address == asked,
+        (GeneralName::Ip(address), HostOrIp::Ip(requested)) => address == requested,
         _ => false,
     }
 }
 
-fn octets_of(name: &GeneralName) -> usize {
+fn byte_size_of(name: &GeneralName) -> usize {
     match name {
         GeneralName::Dns(text) => text.len(),
         _ => 16,

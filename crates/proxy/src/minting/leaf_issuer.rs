@@ -127,7 +127,7 @@ impl LeafIssuer {
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
         let requester = LeafRequester { address, user: None, consumer: Some(&consumer.identity) };
-        self.leaves.permission.ask(requester, &name).await.map_err(NoLeaf::of)?;
+        self.leaves.permission.check(requester, &name).await.map_err(NoLeaf::of)?;
         let minter = self.leaves.minter.with_keys(self.keys.of(&consumer.profile)?);
         let id = LeafId {
             name: name.clone(),

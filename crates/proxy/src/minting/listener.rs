@@ -30,7 +30,7 @@ pub(super) async fn listen(
     revoked: Option<RevocationLists>,
     metrics: RevocationMetrics,
 ) -> Result<Listener, StartError> {
-    let failed = |place: String| move |source| StartError::Bind { place, source };
+    let failed = |endpoint: String| move |source| StartError::Bind { endpoint, source };
     match listen {
         ConsumerAddress::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
             Err(StartError::InTheClear(address))

@@ -50,10 +50,10 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is in use, or not permitted.
-    #[error("cannot listen on {place}: {source}")]
+    #[error("cannot listen on {endpoint}: {source}")]
     Bind {
         /// Address or path of the listener.
-        place: String,
+        endpoint: String,
         /// The error of the operating system.
         source: io::Error,
     },

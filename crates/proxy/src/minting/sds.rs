@@ -54,16 +54,16 @@ impl SecretDiscovery {
     }
 
     fn stream<R>(&self, request: Streaming<R>) -> Result<SecretStream<R>, Status> {
-        let place = Arc::clone(&self.shared.streams).try_acquire_owned();
-        let place = place.map_err(|_| Status::resource_exhausted("too many concurrent streams"))?;
+        let permit = Arc::clone(&self.shared.streams).try_acquire_owned();
+        let permit = permit.map_err(|_| Status::resource_exhausted("too many concurrent streams"))?;
         Ok(SecretStream {
             request,
             subscriptions: Subscriptions::new(Arc::clone(&self.shared), self.consumer.clone()),
             shared: Arc::clone(&self.shared),
             stopping: self.shared.tasks.stopping(),
-            said: 0,
+            response: 0,
             _counted: self.shared.metrics.streaming(),
-            _place: place,
+            _permit: permit,
         })
     }
 }
@@ -74,9 +74,9 @@ struct SecretStream<R> {
     shared: Arc<MintingService>,
     stopping: CancellationToken,
     /// Number of responses so far, used as nonce for acknowledgements.
-    said: u64,
+    response: u64,
     _counted: Counted,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Event of a stream: a request of the consumer, or a change of a leaf.
@@ -96,8 +96,8 @@ impl<R> SecretStream<R> {
     }
 
     fn nonce(&mut self) -> String {
-        self.said += 1;
-        self.said.to_string()
+        self.response += 1;
+        self.response.to_string()
     }
 
     fn record_nack(&self, error: Option<&proto::Status>) {
@@ -144,8 +144,10 @@ trait DiscoveryStream: Sized + Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Notification>, Status>> + Send;
 
     fn all(self) -> BoxStream<'static, Result<Self::Notification, Status>> {
-        let said = |mut told: Self| async move { Ok(told.next().await?.map(|said| (said, told))) };
-        stream::try_unfold(self, said).boxed()
+        let response = |mut responses: Self| async move {
+            Ok(responses.next().await?.map(|response| (response, responses)))
+        };
+        stream::try_unfold(self, response).boxed()
     }
 }
 
@@ -157,7 +159,7 @@ impl DiscoveryStream for SecretStream<DeltaDiscoveryRequest> {
             match self.event().await? {
                 None => return Ok(None),
                 Some(Event::Requested(request)) => self.take(&request)?,
-                Some(Event::Changed(change)) => return Ok(Some(self.said(change))),
+                Some(Event::Changed(change)) => return Ok(Some(self.response(change))),
             }
         }
     }
@@ -178,21 +180,21 @@ impl SecretStream<DeltaDiscoveryRequest> {
         Ok(())
     }
 
-    fn said(&mut self, change: Change) -> DeltaDiscoveryResponse {
-        let mut said = DeltaDiscoveryResponse {
+    fn response(&mut self, change: Change) -> DeltaDiscoveryResponse {
+        let mut response = DeltaDiscoveryResponse {
             type_url: TYPE_URL.to_owned(),
             nonce: self.nonce(),
             ..DeltaDiscoveryResponse::default()
         };
         match change {
             Change::Leaf(name, leaf, version) => {
-                said.system_version_info.clone_from(&version);
+                response.system_version_info.clone_from(&version);
                 let resource = resource_of(&name, &leaf);
-                said.resources.push(Resource { version, resource, name });
+                response.resources.push(Resource { version, resource, name });
             }
-            Change::Gone(name) => said.removed_resources.push(name),
+            Change::Removed(name) => response.removed_resources.push(name),
         }
-        said
+        response
     }
 }
 
@@ -212,7 +214,7 @@ impl DiscoveryStream for SecretStream<DiscoveryRequest> {
                         nonce: self.nonce(),
                     }));
                 }
-                Some(Event::Changed(Change::Gone(_))) => {}
+                Some(Event::Changed(Change::Removed(_))) => {}
             }
         }
     }
@@ -223,16 +225,16 @@ impl SecretStream<DiscoveryRequest> {
         fits(&request.type_url)?;
         self.record_nack(request.error_detail.as_ref());
         // Ignore requests that precede our last response: the consumer sends them again.
-        if !request.response_nonce.is_empty() && request.response_nonce != self.said.to_string() {
+        if !request.response_nonce.is_empty() && request.response_nonce != self.response.to_string() {
             return Ok(());
         }
         if request.resource_names.len() > self.shared.names_per_stream_max {
             return Err(refused(Refused::TooMany));
         }
         let wanted: HashSet<&str> = request.resource_names.iter().map(String::as_str).collect();
-        let gone: Vec<String> =
+        let unwanted: Vec<String> =
             self.subscriptions.names().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
-        gone.iter().for_each(|name| self.subscriptions.remove(name));
+        unwanted.iter().for_each(|name| self.subscriptions.remove(name));
         for name in wanted {
             if !self.subscriptions.contains(name) {
                 self.subscriptions.add(name, "").map_err(refused)?;
@@ -270,18 +272,19 @@ impl SecretDiscoveryService for SecretDiscovery {
         if request.resource_names.len() > self.shared.names_per_stream_max {
             return Err(refused(Refused::TooMany));
         }
-        let mut said = DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
+        let mut response =
+            DiscoveryResponse { type_url: TYPE_URL.to_owned(), ..DiscoveryResponse::default() };
         for name in &request.resource_names {
             let kind = self.shared.leaf_issuer.kind_of(&self.consumer);
             match self.shared.leaf_issuer.leaf(&self.consumer, name, kind, MintingProtocol::Sds).await {
                 Ok(leaf) => {
-                    said.version_info = version_of(&leaf);
-                    said.resources.extend(resource_of(name, &leaf));
+                    response.version_info = version_of(&leaf);
+                    response.resources.extend(resource_of(name, &leaf));
                 }
                 Err(NoLeaf::NotAllowed | NoLeaf::NotPermitted) => {}
                 Err(error) => return Err(Status::unavailable(error.to_string())),
             }
         }
-        Ok(Response::new(said))
+        Ok(Response::new(response))
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Change {
     /// A leaf is available: name, leaf and version.
     Leaf(String, Arc<Leaf>, String),
     /// No leaf exists for this name.
-    Gone(String),
+    Removed(String),
 }
 
 struct Subscription {
@@ -43,7 +43,7 @@ struct Subscription {
     pending: AbortHandle,
     /// Number of failures to get the leaf since the consumer last got a new leaf.
     failures: u32,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 type FetchedLeaf = (String, Result<Arc<Leaf>, NoLeaf>);
@@ -66,7 +66,7 @@ pub(super) enum Refused {
 
 impl Drop for Subscriptions {
     fn drop(&mut self) {
-        self.names.values().for_each(|held| held.pending.abort());
+        self.names.values().for_each(|subscription| subscription.pending.abort());
     }
 }
 
@@ -92,23 +92,23 @@ impl Subscriptions {
         if self.names.len() >= self.shared.names_per_stream_max {
             return Err(Refused::TooMany);
         }
-        let place = Arc::clone(&self.shared.names).try_acquire_owned();
-        let _place = place.map_err(|_| Refused::TooMany)?;
-        let pending = self.ask(name, Duration::ZERO);
-        let held = Subscription {
+        let permit = Arc::clone(&self.shared.names).try_acquire_owned();
+        let _permit = permit.map_err(|_| Refused::TooMany)?;
+        let pending = self.fetch(name, Duration::ZERO);
+        let subscription = Subscription {
             version: version.to_owned(),
             is_absence_reported: false,
             pending,
             failures: 0,
-            _place,
+            _permit,
         };
-        self.names.insert(name.to_owned(), held);
+        self.names.insert(name.to_owned(), subscription);
         Ok(())
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        if let Some(held) = self.names.remove(name) {
-            held.pending.abort();
+        if let Some(subscription) = self.names.remove(name) {
+            subscription.pending.abort();
         }
     }
 
@@ -131,13 +131,13 @@ impl Subscriptions {
     }
 
     fn take(&mut self, name: String, fetched: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
-        let again = match &fetched {
+        let next_fetch = match &fetched {
             // Permitted names do not change at runtime.
             Err(NoLeaf::NotAllowed) => None,
             Err(_) => {
-                let held = self.names.get_mut(&name)?;
-                held.failures = held.failures.saturating_add(1);
-                Some(retry_after(held.failures, &name))
+                let subscription = self.names.get_mut(&name)?;
+                subscription.failures = subscription.failures.saturating_add(1);
+                Some(retry_after(subscription.failures, &name))
             }
             Ok(leaf) => {
                 self.names.get_mut(&name)?.failures = 0;
@@ -146,37 +146,37 @@ impl Subscriptions {
         };
         let version = fetched.as_ref().ok().map(|leaf| version_of(leaf));
         let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
-        let pending = again.map(|after| self.ask(&name, after));
-        let held = self.names.get_mut(&name)?;
+        let pending = next_fetch.map(|after| self.fetch(&name, after));
+        let subscription = self.names.get_mut(&name)?;
         if let Some(pending) = pending {
-            held.pending = pending;
+            subscription.pending = pending;
         }
         match (fetched, version) {
             (Ok(leaf), Some(version)) if !unchanged => {
-                held.version.clone_from(&version);
-                held.is_absence_reported = false;
+                subscription.version.clone_from(&version);
+                subscription.is_absence_reported = false;
                 Some(Change::Leaf(name, leaf, version))
             }
             (Err(NoLeaf::NotAllowed), _) => {
                 self.names.remove(&name);
-                Some(Change::Gone(name))
+                Some(Change::Removed(name))
             }
             // Without permission, the consumer's leaf is withdrawn.
-            (Err(NoLeaf::NotPermitted), _) if !held.is_absence_reported => {
-                held.version.clear();
-                held.is_absence_reported = true;
-                Some(Change::Gone(name))
+            (Err(NoLeaf::NotPermitted), _) if !subscription.is_absence_reported => {
+                subscription.version.clear();
+                subscription.is_absence_reported = true;
+                Some(Change::Removed(name))
             }
             // After any other error, the consumer keeps its current leaf.
-            (Err(_), _) if held.version.is_empty() && !held.is_absence_reported => {
-                held.is_absence_reported = true;
-                Some(Change::Gone(name))
+            (Err(_), _) if subscription.version.is_empty() && !subscription.is_absence_reported => {
+                subscription.is_absence_reported = true;
+                Some(Change::Removed(name))
             }
             _ => None,
         }
     }
 
-    fn ask(&self, name: &str, after: Duration) -> AbortHandle {
+    fn fetch(&self, name: &str, after: Duration) -> AbortHandle {
         let (shared, consumer, name) = (Arc::clone(&self.shared), self.consumer.clone(), name.to_owned());
         let work: BoxFuture<'static, FetchedLeaf> = Box::pin(async move {
             tokio::time::sleep(after).await;
@@ -273,7 +273,7 @@ mod tests {
             names.remove("a.example");
         }
         names.add("b.other", "").unwrap();
-        assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
+        assert!(matches!(names.changed().await, Change::Removed(name) if name == "b.other"));
         assert!(names.pending.is_empty(), "{}", names.pending.len());
         // A name without a leaf uses no permit.
         names.add("c.example", "").unwrap();

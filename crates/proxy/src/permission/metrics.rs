@@ -85,7 +85,7 @@ impl PermissionMetrics {
     }
 
     /// Counts a request to the service. `None`: no decision was returned.
-    pub(super) fn asked(&self, answer: Option<bool>, duration: Duration) {
+    pub(super) fn requested(&self, answer: Option<bool>, duration: Duration) {
         let outcome = match answer {
             Some(true) => "yes",
             Some(false) => "no",
@@ -117,12 +117,12 @@ impl fmt::Debug for Remembered {
 impl Collector for Remembered {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(answers) = self.0.get() else { return Ok(()) };
-        let held = ConstGauge::new(i64::try_from(answers.entries()).unwrap_or(i64::MAX));
-        held.encode(encoder.encode_descriptor(
+        let cached = ConstGauge::new(i64::try_from(answers.entries()).unwrap_or(i64::MAX));
+        cached.encode(encoder.encode_descriptor(
             "bulla_intercept_permission_answers",
             "Cached decisions of the permission service",
             None,
-            held.metric_type(),
+            cached.metric_type(),
         )?)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Denied names never reach the second level, so the service also protects the second level. Decisions are cached for a time, and
 //! concurrent identical requests share one. Requests are limited in number, and for each client by rate. If there is no response,
-//! [`WhenAway`] decides.
+//! [`OutagePolicy`] decides.
 
 mod metrics;
 mod options;
@@ -13,7 +13,7 @@ mod silence;
 
 pub(crate) use metrics::PermissionMetrics;
 pub use options::{
-    ANSWERS_MAX, BadPermission, NO_FOR, Options, QUESTIONS_MAX, TIMEOUT, Token, WhenAway, YES_FOR,
+    ANSWERS_MAX, BadPermission, NO_FOR, Options, OutagePolicy, QUESTIONS_MAX, TIMEOUT, Token, YES_FOR,
 };
 pub(crate) use question::{Identity, LeafRequester};
 
@@ -41,7 +41,7 @@ pub(crate) enum NotPermitted {
     /// The permission service denies the name.
     #[error("the permission service denies the name")]
     No,
-    /// The service did not respond, and [`WhenAway::Refuse`] denies the leaf.
+    /// The service did not respond, and [`OutagePolicy::Refuse`] denies the leaf.
     #[error("the permission service did not decide: {0}")]
     Unknown(Arc<str>),
     /// The client has exceeded its rate limit of new names.
@@ -73,11 +73,11 @@ struct PermissionState {
     answers: Cache<Question, bool, Unanswered>,
     /// Rate limit of requests about new names, which clients choose.
     name_limit: NewNameLimit,
-    places: QuestionSlots,
+    slots: QuestionSlots,
     silence: CircuitBreaker,
     yes_for: Duration,
     no_for: Duration,
-    when_away: WhenAway,
+    when_away: OutagePolicy,
     names_clients: bool,
     /// Whether the permission service answered the last request.
     is_available: AtomicBool,
@@ -102,7 +102,7 @@ impl Permission {
             service: PermissionService::new(options, resolver)?,
             answers,
             name_limit: NewNameLimit::new(lookups(per_minute), lookups(burst)),
-            places: QuestionSlots::new(options.questions_max),
+            slots: QuestionSlots::new(options.questions_max),
             silence: CircuitBreaker::default(),
             yes_for: options.yes_for,
             no_for: options.no_for,
@@ -119,7 +119,7 @@ impl Permission {
     ///
     /// # Cancellation
     /// Dropping the future does not affect callers that share the request. The request is cancelled when no caller waits for it.
-    pub(crate) async fn ask(
+    pub(crate) async fn check(
         &self,
         requester: LeafRequester<'_>,
         name: &HostOrIp,
@@ -129,8 +129,8 @@ impl Permission {
         let question = Question::new(name, requester, inner.names_clients);
         let (began, max_wait) = (Instant::now(), 2 * inner.service.timeout());
         let answer = loop {
-            let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
-            let making = move || async move { this.put(&asked, charged_for_it).await };
+            let (this, requested, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
+            let making = move || async move { this.put(&requested, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
                 // The shared request failed at the limit of another client: start again.
                 Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
@@ -146,7 +146,7 @@ impl Permission {
         let refused = match answer {
             Ok(true) => return Ok(()),
             Ok(false) => NotPermitted::No,
-            Err(Unanswered::NoAnswer(_)) if inner.when_away == WhenAway::Allow => {
+            Err(Unanswered::NoAnswer(_)) if inner.when_away == OutagePolicy::Allow => {
                 inner.metrics.allowed_unanswered();
                 return Ok(());
             }
@@ -177,11 +177,11 @@ impl PermissionState {
                     .into();
             return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
         }
-        let place = self.places.enter(&charged, self.service.timeout()).await;
-        let _place = place.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
+        let slot = self.slots.enter(&charged, self.service.timeout()).await;
+        let _slot = slot.ok_or_else(|| ours(Unanswered::Busy(charged)))?;
         let began = Instant::now();
         let answer = self.service.put(question).await;
-        self.metrics.asked(answer.as_ref().ok().copied(), began.elapsed());
+        self.metrics.requested(answer.as_ref().ok().copied(), began.elapsed());
         self.note(&answer);
         match answer {
             Ok(true) => Ok(Fresh { value: true, lifetime: self.yes_for }),

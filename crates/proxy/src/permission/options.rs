@@ -20,7 +20,7 @@ pub const QUESTIONS_MAX: usize = 256;
 
 /// The decision while the permission service is unavailable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum WhenAway {
+pub enum OutagePolicy {
     /// Deny the leaf.
     #[default]
     Refuse,
@@ -58,7 +58,7 @@ pub struct Options {
     /// Timeout of a request. Default: [`TIMEOUT`].
     pub timeout: Duration,
     /// Decision if the service does not respond.
-    pub when_away: WhenAway,
+    pub when_away: OutagePolicy,
     /// Time for which a permission is cached.
     pub yes_for: Duration,
     /// Time for which a denial is cached.
@@ -80,7 +80,7 @@ impl Options {
             token: None,
             roots: None,
             timeout: TIMEOUT,
-            when_away: WhenAway::Refuse,
+            when_away: OutagePolicy::Refuse,
             yes_for: YES_FOR,
             no_for: NO_FOR,
             answers_max: ANSWERS_MAX,

@@ -59,7 +59,7 @@ impl Question {
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     NoAnswer(Arc<str>),
-    /// The request could not be sent; [`WhenAway`] does not apply.
+    /// The request could not be sent; [`OutagePolicy`] does not apply.
     NotPut(Arc<str>),
     TooMany(TooManyNames),
     /// This client has too many requests in progress.

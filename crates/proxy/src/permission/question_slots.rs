@@ -56,25 +56,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn question_slots_are_limited_per_client_and_in_total() {
-        let places = QuestionSlots::new(8);
+        let slots = QuestionSlots::new(8);
         let client = |last: u8| RateLimitKey::from(IpAddr::from([192, 0, 2, last]));
         let limit = Duration::from_secs(2);
-        let mut held = Vec::new();
+        let mut taken = Vec::new();
         for _ in 0..2 {
-            held.push(places.enter(&client(1), limit).await.unwrap());
+            taken.push(slots.enter(&client(1), limit).await.unwrap());
         }
-        assert!(places.enter(&client(1), limit).await.is_none(), "its share is taken");
-        let again = client(1);
-        let (_, waited) = tokio::join!(async { drop(held.pop()) }, places.enter(&again, limit));
-        held.push(waited.unwrap());
+        assert!(slots.enter(&client(1), limit).await.is_none(), "its share is taken");
+        let first_client = client(1);
+        let (_, waited) = tokio::join!(async { drop(taken.pop()) }, slots.enter(&first_client, limit));
+        taken.push(waited.unwrap());
         for other in 2..5 {
             for _ in 0..2 {
-                held.push(places.enter(&client(other), limit).await.unwrap());
+                taken.push(slots.enter(&client(other), limit).await.unwrap());
             }
         }
         // All slots are in use: a new request fails immediately.
         let began = tokio::time::Instant::now();
-        assert!(places.enter(&client(9), limit).await.is_none());
+        assert!(slots.enter(&client(9), limit).await.is_none());
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

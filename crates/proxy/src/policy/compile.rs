@@ -262,12 +262,12 @@ impl Compiled {
     ) -> Option<&Rule> {
         let keys = request.identity.map_or(&[][..], |identity| &identity.keys);
         let mut best = u32::MAX;
-        let mut look = |list: &[u32]| {
+        let mut search = |list: &[u32]| {
             let earlier = list.iter().take_while(|rule| **rule < best);
             let found = earlier.copied().find(|rule| self.rules.get(*rule as usize).is_some_and(&test));
             best = found.unwrap_or(best);
         };
-        self.index.visit(request.host, keys, &mut |rules: &Rules| rules.visit(path, &mut look));
+        self.index.visit(request.host, keys, &mut |rules: &Rules| rules.visit(path, &mut search));
         self.rules.get(best as usize)
     }
 

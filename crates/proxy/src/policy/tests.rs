@@ -75,7 +75,7 @@ fn decide(
     (decision.action, decision.rule.map(|rule| rule.to_string()), decision.reason)
 }
 
-fn asks(policy: &Policy, who: &str, method: &str, url: &str) -> (Action, Option<String>, Reason) {
+fn decide_request(policy: &Policy, who: &str, method: &str, url: &str) -> (Action, Option<String>, Reason) {
     let headers = HeaderMap::new();
     let (host, path) = url.split_at(url.find('/').unwrap());
     let facts = RequestFacts { method, path, query: None, headers: &headers, body_bytes: Some(0) };
@@ -103,11 +103,11 @@ fn first_matching_rule_decides_and_default_denies() {
         ("ci", "GET", "192.0.2.1/", Log, Some("tunnel")),
         ("ci", "GET", "192.0.2.2/", Deny, None),
     ] {
-        let decided = asks(&policy, who, method, url);
+        let decided = decide_request(&policy, who, method, url);
         assert_eq!((decided.0, decided.1.as_deref()), (action, rule), "{who} {method} {url}");
     }
-    assert_eq!(asks(&policy, "old", "GET", "api.github.com/repos/o/r").2, Reason::Expired);
-    assert_eq!(asks(&Policy::default(), "", "GET", "a.example/").0, Allow, "no policy at all");
+    assert_eq!(decide_request(&policy, "old", "GET", "api.github.com/repos/o/r").2, Reason::Expired);
+    assert_eq!(decide_request(&Policy::default(), "", "GET", "a.example/").0, Allow, "no policy at all");
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn ambiguous_path_is_denied_when_a_rule_matches_by_path() {
     for path in
         ["/repos/../user", "/repos/o%2fr", "/repos//o", "/repos/%2e%2e/user", "/repos/a%00", "/repos/%252e"]
     {
-        let (action, rule, reason) = asks(&policy, "ci", "GET", &format!("api.github.com{path}"));
+        let (action, rule, reason) = decide_request(&policy, "ci", "GET", &format!("api.github.com{path}"));
         assert!(matches!(reason, Reason::Path(_)) && action == Action::Deny, "{path} {reason:?} {rule:?}");
     }
     // No rule for this host has a path condition: npm uses such names.
-    assert_eq!(asks(&policy, "alice", "GET", "npm.example/@scope%2fname").0, Action::Allow);
+    assert_eq!(decide_request(&policy, "alice", "GET", "npm.example/@scope%2fname").0, Action::Allow);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn hold_rules_match_like_deny_rules_and_close_tunnels_that_hide_requests() {
         let decided = decide(&policy, "nobody", host, 443, phase);
         assert_eq!((decided.0, decided.2), (action, reason), "{host} {phase:?}");
     }
-    assert_eq!(asks(&policy, "nobody", "GET", "b.example/").0, Hold);
+    assert_eq!(decide_request(&policy, "nobody", "GET", "b.example/").0, Hold);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn rules_match_by_query_headers_and_body_size() {
         ..rule("all", &["a.example"])
     }];
     let policy = Policy::compile(&PolicyText { rules, ..PolicyText::default() }).unwrap();
-    let asked = |query: &str, teams: &[&'static str], body_bytes| {
+    let is_allowed = |query: &str, teams: &[&'static str], body_bytes| {
         let mut headers = HeaderMap::new();
         for team in teams {
             headers.append("x-team", hyper::header::HeaderValue::from_static(team));
@@ -206,11 +206,13 @@ fn rules_match_by_query_headers_and_body_size() {
             RequestFacts { method: "GET", path: "/", query: Some(query), headers: &headers, body_bytes };
         decide(&policy, "", "a.example", 443, Phase::Request(facts)).0 == Action::Allow
     };
-    assert!(asked("state=open", &["a/b"], Some(10)) && asked("x=1&st%61te=open+now", &["a/b"], Some(0)));
-    assert!(!asked("state=open", &["a/b"], Some(11)) && !asked("state=open", &["a/b"], None));
-    assert!(!asked("state=open&state=closed", &["a/b"], Some(0)), "servers may take either");
-    assert!(!asked("state=open", &["a/b", "c"], Some(0)) && !asked("state=open", &[], Some(0)));
-    assert!(!asked("", &["a/b"], Some(0)));
+    assert!(
+        is_allowed("state=open", &["a/b"], Some(10)) && is_allowed("x=1&st%61te=open+now", &["a/b"], Some(0))
+    );
+    assert!(!is_allowed("state=open", &["a/b"], Some(11)) && !is_allowed("state=open", &["a/b"], None));
+    assert!(!is_allowed("state=open&state=closed", &["a/b"], Some(0)), "servers may take either");
+    assert!(!is_allowed("state=open", &["a/b", "c"], Some(0)) && !is_allowed("state=open", &[], Some(0)));
+    assert!(!is_allowed("", &["a/b"], Some(0)));
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn invalid_policy_error_names_rule_and_key() {
         change(&mut text);
         Policy::compile(&text).unwrap_err().to_string()
     };
-    for (change, said) in [
+    for (change, message) in [
         (
             (|text| text.rules[0].teams = list(&["typo"])) as fn(&mut PolicyText),
             "rules[1] (first): teams: no identity has \"typo\"",
@@ -303,7 +305,7 @@ fn invalid_policy_error_names_rule_and_key() {
             "identities[1] (ci): jwt: no claim of \"x\" is restricted to a value",
         ),
     ] {
-        assert!(wrong(change).contains(said), "{} is not {said}", wrong(change));
+        assert!(wrong(change).contains(message), "{} is not {message}", wrong(change));
     }
 }
 
@@ -373,7 +375,7 @@ proptest! {
         let text = PolicyText { default: None, identities, rules };
         let policy = Policy::compile(&text).unwrap();
         let path = if path.starts_with("//") { "/".to_owned() } else { path };
-        let decided = asks(&policy, who, method, &format!("{host}{path}"));
+        let decided = decide_request(&policy, who, method, &format!("{host}{path}"));
         let who = text.identities.iter().find(|identity| identity.name == who);
         prop_assert_eq!((decided.0, decided.1.clone()), by_definition(&text, who, method, host, &path));
         // If a request is allowed, its connection must not be denied.
@@ -433,8 +435,11 @@ fn session_needs_a_rule_with_its_database() {
         assert_eq!(decide(&policy, "alice", "db.example", 5433, phase).0, Action::Deny, "{phase:?}");
         assert_eq!(decide(&policy, "ci", "more.example", 5432, phase).0, Action::Deny, "{phase:?}");
     }
-    assert_eq!(asks(&policy, "ci", "GET", "more.example/").0, Action::Deny);
-    assert_eq!(asks(&policy, "ci", "GET", "db.example/"), (Action::Allow, Some("web".into()), Reason::Rule));
+    assert_eq!(decide_request(&policy, "ci", "GET", "more.example/").0, Action::Deny);
+    assert_eq!(
+        decide_request(&policy, "ci", "GET", "db.example/"),
+        (Action::Allow, Some("web".into()), Reason::Rule)
+    );
     let tunnel = decide(&policy, "ci", "db.example", 443, Phase::Tunnel);
     assert_eq!((tunnel.0, tunnel.2), (Action::Deny, Reason::NotIntercepted));
 }

@@ -139,7 +139,7 @@ impl From<NoLogin> for Failure {
         let (code, status, reason) = match &error {
             NoLogin::NotGranted => ("28000", StatusCode::FORBIDDEN, "no-credential"),
             NoLogin::Insecure(_) => ("28000", StatusCode::FORBIDDEN, "unverified-server"),
-            NoLogin::Unavailable(SecretUnavailable::Away(_)) => {
+            NoLogin::Unavailable(SecretUnavailable::StoreUnavailable(_)) => {
                 ("57P03", StatusCode::SERVICE_UNAVAILABLE, "credential")
             }
             NoLogin::Unavailable(SecretUnavailable::Unusable(_)) => {

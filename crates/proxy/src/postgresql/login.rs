@@ -134,10 +134,10 @@ mod tests {
         message
     }
 
-    /// Logs in at a server that sends `said`. Returns the result, and all that the server received.
-    async fn logged_in(said: &[u8], in_tls: bool) -> (Result<(), LoginError>, Vec<u8>) {
+    /// Logs in at a server that sends `messages`. Returns the result, and all that the server received.
+    async fn logged_in(messages: &[u8], in_tls: bool) -> (Result<(), LoginError>, Vec<u8>) {
         let (mut near, mut far) = duplex(64 << 10);
-        far.write_all(said).await.unwrap();
+        far.write_all(messages).await.unwrap();
         let done = log_in(&mut near, (&Secret::new("app"), &Secret::new("canary")), in_tls).await;
         drop(near);
         let mut received = Vec::new();
@@ -154,8 +154,8 @@ mod tests {
                 "{done:?} {received:?}"
             );
         }
-        let said = [authentication(b"\0\0\0\x03"), authentication(b"\0\0\0\0")].concat();
-        let (done, received) = logged_in(&said, true).await;
+        let messages = [authentication(b"\0\0\0\x03"), authentication(b"\0\0\0\0")].concat();
+        let (done, received) = logged_in(&messages, true).await;
         assert!(done.is_ok() && received.ends_with(b"canary\0"), "{done:?} {received:?}");
     }
 
@@ -163,8 +163,8 @@ mod tests {
     async fn server_must_prove_that_it_knows_the_password() {
         let offer = authentication(b"\0\0\0\x0aSCRAM-SHA-256\0\0");
         for rest in [&b"\0\0\0\0"[..], b"\0\0\0\x0cv=AAAA", b"\0\0\0\x0br=x,s=AAAA,i=4096"] {
-            let said = [offer.clone(), authentication(rest)].concat();
-            let (done, received) = logged_in(&said, true).await;
+            let messages = [offer.clone(), authentication(rest)].concat();
+            let (done, received) = logged_in(&messages, true).await;
             assert!(matches!(done, Err(LoginError::Invalid)), "{done:?}");
             assert!(!String::from_utf8_lossy(&received).contains("canary"));
         }

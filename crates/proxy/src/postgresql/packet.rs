@@ -278,9 +278,9 @@ mod tests {
             let Packet::Startup(read) = Packet::parse(&body).unwrap() else { panic!() };
             let sent = read.packet_as(&other);
             prop_assert_eq!(u32::from_be_bytes(sent[..4].try_into().unwrap()) as usize, sent.len());
-            let Packet::Startup(again) = Packet::parse(&sent[4..]).unwrap() else { panic!() };
-            prop_assert_eq!((again.user(), again.database()), (other.as_str(), database.as_str()));
-            prop_assert_eq!(again.get("application_name"), Some(value.as_str()));
+            let Packet::Startup(reparsed) = Packet::parse(&sent[4..]).unwrap() else { panic!() };
+            prop_assert_eq!((reparsed.user(), reparsed.database()), (other.as_str(), database.as_str()));
+            prop_assert_eq!(reparsed.get("application_name"), Some(value.as_str()));
         }
 
         #[test]

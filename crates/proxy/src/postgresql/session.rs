@@ -188,7 +188,7 @@ impl DatabaseProxy {
         if startup.replicates() {
             return Err(Failure::replication());
         }
-        if !access.asks() || client.user.is_some() {
+        if !access.requires_authentication() || client.user.is_some() {
             return Ok(client.clone());
         }
         if !in_tls && !client.ip().is_loopback() {
@@ -282,14 +282,14 @@ impl DatabaseProxy {
         let proxy = &self.proxy;
         let Target { name: host, port, .. } = &self.server.target;
         let is_trusted = self.server.is_trusted(proxy);
-        let place = DatabaseEndpoint { host, port: *port, database: startup.database(), is_trusted };
+        let endpoint = DatabaseEndpoint { host, port: *port, database: startup.database(), is_trusted };
         let (mut tried, mut rejection): (Vec<Injected>, Option<LoginError>) = (Vec::new(), None);
         loop {
             let rules = proxy.rules.now();
             let secrets = rules.secrets.as_deref();
             let sources = CredentialSources { secrets, leases: proxy.leases.as_ref() };
             let metrics = proxy.requests.metrics();
-            let login = match rules.requests.login(place, grantee, (sources, &tried), metrics).await {
+            let login = match rules.requests.login(endpoint, grantee, (sources, &tried), metrics).await {
                 Ok(login) => login,
                 Err(failure) => {
                     let _ = proxy.requests.audit(|| audited.unsent()).await;

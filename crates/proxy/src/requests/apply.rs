@@ -387,7 +387,7 @@ async fn put(
         let broken = |_| NotInjected::Unsignable("the request has no whole body");
         request.body_mut().keep(SIGNED_BYTES_MAX).await.map_err(broken)?;
         let is_empty = request.body().is_end_stream();
-        whole = request.body().kept().cloned().or_else(|| is_empty.then(Bytes::new));
+        whole = request.body().buffered().cloned().or_else(|| is_empty.then(Bytes::new));
     }
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let body = whole.as_deref();
@@ -397,7 +397,7 @@ async fn put(
 
 fn missing_credential_response(error: &SecretUnavailable) -> Response<Body> {
     let (status, detail) = match error {
-        SecretUnavailable::Away(_) => {
+        SecretUnavailable::StoreUnavailable(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "the credential store for this host does not answer")
         }
         SecretUnavailable::Unusable(_) => {

@@ -303,7 +303,7 @@ fn now_us() -> i64 {
 #[cfg(test)]
 mod tests {
     use audit_proof::export::verify;
-    use audit_proof::kept::StoredHeads;
+    use audit_proof::stored_heads::StoredHeads;
     use serde_json::json;
     use tempfile::TempDir;
 

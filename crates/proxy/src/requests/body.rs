@@ -16,13 +16,13 @@ pub(super) struct DecodedBody {
     pub(super) is_cut: bool,
 }
 
-/// Prepares the body `kept` for recording, by its `headers`. `limits`: maximum bytes after decoding, and the names of fields to
+/// Prepares the body `captured` for recording, by its `headers`. `limits`: maximum bytes after decoding, and the names of fields to
 /// redact.
 ///
 /// # Errors
 /// Reason why the body must not be recorded: it might contain secrets.
 pub(super) fn shown(
-    kept: &CapturedBody,
+    captured: &CapturedBody,
     headers: &HeaderMap,
     kind: &str,
     needles: &mut RedactionTexts,
@@ -31,7 +31,7 @@ pub(super) fn shown(
     if needles.too_many {
         return Err("too many values must be redacted");
     }
-    let mut shown = decoded(kept, headers, most)?;
+    let mut shown = decoded(captured, headers, most)?;
     if needles.has_injected && !is_text(&shown) {
         return Err("the body is not text, and a credential was injected into the request");
     }
@@ -62,15 +62,15 @@ fn is_text(shown: &DecodedBody) -> bool {
     is_utf8 && !shown.text.contains(&0)
 }
 
-fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<DecodedBody, &'static str> {
+fn decoded(captured: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<DecodedBody, &'static str> {
     let mut codings = headers.get_all(CONTENT_ENCODING).iter();
     let coding = match (codings.next(), codings.next()) {
         (None, _) => "identity".to_owned(),
         (Some(coding), None) => String::from_utf8_lossy(coding.as_bytes()).trim().to_ascii_lowercase(),
         _ => return Err("the body has two content codings"),
     };
-    let is_cut = (kept.text.len() as u64) < kept.octets;
-    let text = kept.text.as_slice();
+    let is_cut = (captured.text.len() as u64) < captured.bytes;
+    let text = captured.text.as_slice();
     match coding.as_str() {
         "identity" | "" => Ok(DecodedBody { text: text.to_vec(), is_cut }),
         "gzip" | "x-gzip" => Ok(read(MultiGzDecoder::new(text), most, is_cut)),
@@ -111,14 +111,14 @@ mod tests {
         into.finish().unwrap()
     }
 
-    fn of(text: &[u8], octets: usize, coding: &str, kind: &str) -> Result<(String, bool), &'static str> {
+    fn of(text: &[u8], bytes: usize, coding: &str, kind: &str) -> Result<(String, bool), &'static str> {
         let mut headers = HeaderMap::new();
         if !coding.is_empty() {
             headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
         }
-        let kept = CapturedBody { octets: octets as u64, text: text.to_vec() };
+        let captured = CapturedBody { bytes: bytes as u64, text: text.to_vec() };
         let names = ["password".to_owned()];
-        let shown = shown(&kept, &headers, kind, &mut needles(), (MOST, &names))?;
+        let shown = shown(&captured, &headers, kind, &mut needles(), (MOST, &names))?;
         Ok((String::from_utf8_lossy(&shown.text).into_owned(), shown.is_cut))
     }
 

@@ -83,15 +83,15 @@ impl RequestRules {
     /// [`BadRequestRule`] of the first invalid rule.
     pub fn compile(texts: &[RuleText]) -> Result<Self, BadRequestRule> {
         let mut compiled = Compiled::default();
-        for (place, text) in texts.iter().enumerate() {
+        for (position, text) in texts.iter().enumerate() {
             let named = |wrong: InvalidSetting| BadRequestRule {
-                number: place + 1,
+                number: position + 1,
                 name: text.name.chars().take(100).collect(),
                 key: wrong.key,
                 why: wrong.why,
                 hint: wrong.hint,
             };
-            if place >= RULES_MAX {
+            if position >= RULES_MAX {
                 let why = format!("more than {RULES_MAX} rules");
                 return Err(named(InvalidSetting {
                     key: "rules",
@@ -99,8 +99,8 @@ impl RequestRules {
                     hint: "list several hosts and paths in one rule",
                 }));
             }
-            let rule = Rule::read(text, place).map_err(named)?;
-            compiled.index.add(&rule.hosts, |paths| paths.add(&rule.paths, place as u32));
+            let rule = Rule::read(text, position).map_err(named)?;
+            compiled.index.add(&rule.hosts, |paths| paths.add(&rule.paths, position as u32));
             compiled.records |= rule.record;
             compiled.by_path |= !rule.paths.is_empty();
             compiled.blocks_by_path |= rule.blocks_by_path();
@@ -205,9 +205,9 @@ impl Rule {
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| star::matches(pattern, path)))
     }
 
-    fn read(text: &RuleText, place: usize) -> Result<Self, InvalidSetting> {
+    fn read(text: &RuleText, position: usize) -> Result<Self, InvalidSetting> {
         let name: Arc<str> = match text.name.as_str() {
-            "" => format!("#{}", place + 1).into(),
+            "" => format!("#{}", position + 1).into(),
             name if name.len() > 100 || name.contains(|c: char| c.is_control() || c == ',') => {
                 return Err(invalid(
                     "name",
@@ -481,8 +481,8 @@ mod tests {
             ),
         ];
         for (text, wanted) in table {
-            let said = refused(text);
-            assert!(said.contains(wanted), "{wanted}: {said}");
+            let message = refused(text);
+            assert!(message.contains(wanted), "{wanted}: {message}");
         }
     }
 }

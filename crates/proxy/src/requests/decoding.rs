@@ -141,8 +141,8 @@ mod tests {
     fn decoded(coding: Coding, body: &[u8], size: usize) -> io::Result<(Vec<u8>, usize)> {
         let mut decoder = Decoder::new(coding);
         let (mut all, mut largest) = (Vec::new(), 0);
-        for piece in body.chunks(size) {
-            decoder.push(Bytes::copy_from_slice(piece));
+        for chunk in body.chunks(size) {
+            decoder.push(Bytes::copy_from_slice(chunk));
             while let Some(data) = decoder.pull()? {
                 largest = largest.max(data.len());
                 all.extend_from_slice(&data);

@@ -45,9 +45,9 @@ pub struct RecordOptions {
     /// Folder of the recordings; created if missing.
     pub folder: PathBuf,
     /// Maximum recorded bytes of a body, in each direction; the rest is omitted.
-    pub body_octets_max: usize,
+    pub body_bytes_max: usize,
     /// Maximum bytes of all files; the oldest are removed.
-    pub octets_max: u64,
+    pub bytes_max: u64,
     /// Names of header fields to redact, in addition to the fixed ones.
     pub redact_headers: Vec<String>,
     /// Names of query parameters to redact.
@@ -96,7 +96,7 @@ pub(super) struct HarFolder {
 struct Current {
     path: PathBuf,
     file: File,
-    octets: u64,
+    bytes: u64,
     is_empty: bool,
     hour: i64,
 }
@@ -107,10 +107,10 @@ impl HarFolder {
     }
 
     fn file(&mut self, hour: i64) -> io::Result<&mut Current> {
-        let most = self.options.octets_max / PARTS;
+        let most = self.options.bytes_max / PARTS;
         // An exchange that began in the previous hour is written to the current file.
         let hour = self.current.as_ref().map_or(hour, |current| current.hour.max(hour));
-        if self.current.as_ref().is_some_and(|current| current.hour != hour || current.octets >= most) {
+        if self.current.as_ref().is_some_and(|current| current.hour != hour || current.bytes >= most) {
             self.finish();
         }
         if self.current.is_none() {
@@ -121,13 +121,13 @@ impl HarFolder {
 
     fn finish(&mut self) {
         if let Some(current) = self.current.take() {
-            self.done.push_back((current.path, current.octets));
+            self.done.push_back((current.path, current.bytes));
         }
     }
 
     fn begin(&mut self, hour: i64) -> io::Result<Current> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.options.folder)?;
-        self.look()?;
+        self.scan_folder()?;
         let stamp =
             Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
         let creator = har_parts::creator();
@@ -143,7 +143,7 @@ impl HarFolder {
                         let _ = std::fs::remove_file(&path);
                         return Err(error);
                     }
-                    return Ok(Current { path, file, octets: head.len() as u64, is_empty: true, hour });
+                    return Ok(Current { path, file, bytes: head.len() as u64, is_empty: true, hour });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -153,7 +153,7 @@ impl HarFolder {
     }
 
     /// Finds existing files, including files of earlier processes.
-    fn look(&mut self) -> io::Result<()> {
+    fn scan_folder(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.options.folder)? {
             let entry = entry?;
@@ -172,28 +172,28 @@ impl HarFolder {
         let entry = self.entry(exchange).to_string();
         let current = self.file(exchange.began.as_second().div_euclid(3_600))?;
         let before = if current.is_empty { "\n" } else { ",\n" };
-        let at = current.octets - TAIL.len() as u64;
+        let at = current.bytes - TAIL.len() as u64;
         let text = format!("{before}{entry}{TAIL}");
         if let Err(error) = current.file.write_all_at(text.as_bytes(), at) {
             let taken_back = undo_write(&current.file, at);
             self.finish();
             return taken_back.and(Err(error));
         }
-        current.octets = at + text.len() as u64;
+        current.bytes = at + text.len() as u64;
         current.is_empty = false;
         Ok(())
     }
 
     /// Removes the oldest files until the rest fits the limit.
     fn delete_oldest_files(&mut self) -> io::Result<()> {
-        let current = self.current.as_ref().map_or(0, |current| current.octets);
-        let mut all = current + self.done.iter().map(|(_, octets)| octets).sum::<u64>();
-        while all > self.options.octets_max
-            && let Some((path, octets)) = self.done.pop_front()
+        let current = self.current.as_ref().map_or(0, |current| current.bytes);
+        let mut all = current + self.done.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        while all > self.options.bytes_max
+            && let Some((path, bytes)) = self.done.pop_front()
         {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => all -= octets,
+                _ => all -= bytes,
             }
         }
         Ok(())
@@ -253,10 +253,10 @@ impl HarFolder {
                     needles.add_value(value);
                     // The part after the scheme of an Authorization value.
                     let space = value.iter().position(|byte| *byte == b' ').unwrap_or(value.len());
-                    let (scheme, said) = (&value[..space], value[space..].trim_ascii());
-                    needles.add_value(said);
+                    let (scheme, credential) = (&value[..space], value[space..].trim_ascii());
+                    needles.add_value(credential);
                     if scheme.eq_ignore_ascii_case(b"basic")
-                        && let Ok(pair) = PADDED_OR_NOT.decode(said).map(Zeroizing::new)
+                        && let Ok(pair) = PADDED_OR_NOT.decode(credential).map(Zeroizing::new)
                     {
                         let colon = pair.iter().position(|byte| *byte == b':');
                         needles.add_value(colon.map_or(&[], |at| &pair[at + 1..]));
@@ -284,10 +284,10 @@ impl HarFolder {
             method: &exchange.method,
             url: &url,
             version: &version,
-            octets: exchange.request_body.octets,
+            bytes: exchange.request_body.bytes,
         };
         let mut request = part.json(&self.headers(&exchange.request, &mut needles), &query);
-        if exchange.request_body.octets > 0 {
+        if exchange.request_body.bytes > 0 {
             let mut post = self.body(&exchange.request_body, &exchange.request, &mut needles);
             post["params"] = json!([]);
             request["postData"] = post;
@@ -297,9 +297,9 @@ impl HarFolder {
         let location = location.filter(|to| !to.is_sensitive() && !self.hides("location"));
         let location = location.map_or_else(String::new, |to| searched(to.as_bytes(), &mut needles));
         let mut content = self.body(&exchange.answered, &exchange.response, &mut needles);
-        content["size"] = json!(exchange.answered.octets);
+        content["size"] = json!(exchange.answered.bytes);
         let part =
-            ResponsePart { status: exchange.status, version: &version, octets: exchange.answered.octets };
+            ResponsePart { status: exchange.status, version: &version, bytes: exchange.answered.bytes };
         let response = part.json(&headers, &content, &self.url(&location).0);
         let mut entry = entry_of(exchange.began, (exchange.wait_ms, exchange.receive_ms), request, response);
         entry["_rules"] = json!(exchange.rules);
@@ -310,13 +310,13 @@ impl HarFolder {
     }
 
     /// Returns the type and text of a body, or the reason why it is omitted.
-    fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut RedactionTexts) -> Value {
+    fn body(&self, recorded: &CapturedBody, headers: &HeaderMap, needles: &mut RedactionTexts) -> Value {
         let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let shown_kind =
             if self.hides("content-type") { REDACTED.to_owned() } else { searched(kind.as_bytes(), needles) };
         let mut body = json!({ "mimeType": shown_kind });
-        let limits = (self.options.body_octets_max, self.options.redact_query.as_slice());
-        let shown = match body::shown(kept, headers, kind, needles, limits) {
+        let limits = (self.options.body_bytes_max, self.options.redact_query.as_slice());
+        let shown = match body::shown(recorded, headers, kind, needles, limits) {
             Ok(shown) => shown,
             Err(why) => {
                 body["comment"] = json!(format!("not recorded: {why}"));
@@ -332,7 +332,7 @@ impl HarFolder {
             }
         }
         if shown.is_cut {
-            body["comment"] = json!(format!("the first {} of {} bytes", kept.text.len(), kept.octets));
+            body["comment"] = json!(format!("the first {} of {} bytes", recorded.text.len(), recorded.bytes));
         }
         body
     }
@@ -384,11 +384,11 @@ impl Sink for HarFolder {
 mod tests {
     use super::*;
 
-    fn folder(place: &Path, octets_max: u64) -> HarFolder {
+    fn folder(dir: &Path, bytes_max: u64) -> HarFolder {
         HarFolder::new(RecordOptions {
-            folder: place.to_owned(),
-            body_octets_max: 1 << 10,
-            octets_max,
+            folder: dir.to_owned(),
+            body_bytes_max: 1 << 10,
+            bytes_max,
             redact_headers: Vec::new(),
             redact_query: vec!["access_token".to_owned()],
         })
@@ -413,9 +413,8 @@ mod tests {
     }
 
     /// Returns the URLs of all entries, file by file, and checks that each file is complete.
-    fn urls(place: &Path) -> Vec<String> {
-        let mut files: Vec<_> =
-            std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+    fn urls(dir: &Path) -> Vec<String> {
+        let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path).unwrap();
@@ -428,29 +427,29 @@ mod tests {
 
     #[test]
     fn oldest_entries_are_deleted_and_the_newest_is_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let mut har = folder(place.path(), 8 << 10);
+        let dir = tempfile::tempdir().unwrap();
+        let mut har = folder(dir.path(), 8 << 10);
         for number in 0..40 {
             har.add(&exchange(&format!("https://a/{number}"))).unwrap();
             har.delete_oldest_files().unwrap();
-            let kept = urls(place.path());
-            assert_eq!(kept.last().unwrap(), &format!("https://a/{number}"), "{kept:?}");
+            let recorded = urls(dir.path());
+            assert_eq!(recorded.last().unwrap(), &format!("https://a/{number}"), "{recorded:?}");
         }
-        let kept = urls(place.path());
-        let wanted: Vec<_> = (40 - kept.len()..40).map(|number| format!("https://a/{number}")).collect();
-        assert_eq!(kept, wanted);
-        assert!((4..20).contains(&kept.len()), "{}", kept.len());
+        let recorded = urls(dir.path());
+        let wanted: Vec<_> = (40 - recorded.len()..40).map(|number| format!("https://a/{number}")).collect();
+        assert_eq!(recorded, wanted);
+        assert!((4..20).contains(&recorded.len()), "{}", recorded.len());
     }
 
     #[test]
     fn failed_write_leaves_a_valid_file_and_the_next_succeeds() {
-        let place = tempfile::tempdir().unwrap();
-        let mut har = folder(place.path(), 1 << 20);
+        let dir = tempfile::tempdir().unwrap();
+        let mut har = folder(dir.path(), 1 << 20);
         har.add(&exchange("https://a/1")).unwrap();
         let current = har.current.as_mut().unwrap();
         // State after a disk became full in the middle of an entry.
         let (at, whole) =
-            (current.octets - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
+            (current.bytes - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
         current.file.write_all_at(b",\n{\"startedDateTime\":\"19", at).unwrap();
         undo_write(&current.file, at).unwrap();
         assert_eq!(std::fs::read_to_string(&current.path).unwrap(), whole);
@@ -458,7 +457,7 @@ mod tests {
         current.file = File::open(&current.path).unwrap();
         har.add(&exchange("https://a/2")).unwrap_err();
         har.add(&exchange("https://a/3")).unwrap();
-        assert_eq!(urls(place.path()), ["https://a/1", "https://a/3"]);
+        assert_eq!(urls(dir.path()), ["https://a/1", "https://a/3"]);
     }
 
     #[test]
@@ -469,8 +468,8 @@ mod tests {
         hostile.request.insert("cookie", format!("a={secret}").parse().unwrap());
         hostile.response.insert("x-echo", "seen".parse().unwrap());
         let text = format!("{}.{secret}", "a".repeat(56 << 10)).into_bytes();
-        hostile.request_body = CapturedBody { octets: text.len() as u64, text: text.clone() };
-        hostile.answered = CapturedBody { octets: text.len() as u64, text };
+        hostile.request_body = CapturedBody { bytes: text.len() as u64, text: text.clone() };
+        hostile.answered = CapturedBody { bytes: text.len() as u64, text };
         let entry = har.entry(&hostile);
         for body in [&entry["request"]["postData"], &entry["response"]["content"]] {
             assert_eq!(body["text"], "");
@@ -502,7 +501,7 @@ mod tests {
     fn decoded_cookie_and_basic_values_are_redacted_in_bodies() {
         let har = folder(Path::new("/nowhere"), 0);
         let pair = "someone:pass%word-1";
-        for (name, value, said) in [
+        for (name, value, credential) in [
             ("cookie", "a=hidden%2D1%20long".to_owned(), "hidden-1 long"),
             ("authorization", format!("Basic {}", STANDARD.encode(pair)), pair),
             (
@@ -514,8 +513,8 @@ mod tests {
         ] {
             let mut one = exchange("https://a/x");
             one.request.insert(name, value.parse().unwrap());
-            let text = format!("it is {said}!").into_bytes();
-            one.answered = CapturedBody { octets: text.len() as u64, text };
+            let text = format!("it is {credential}!").into_bytes();
+            one.answered = CapturedBody { bytes: text.len() as u64, text };
             assert_eq!(
                 har.entry(&one)["response"]["content"]["text"],
                 "it is [redacted]!",

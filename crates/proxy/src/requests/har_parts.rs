@@ -21,14 +21,14 @@ pub(crate) struct RequestPart<'a> {
     /// The HTTP version; empty if it is unknown.
     pub(crate) version: &'a str,
     /// Bytes of the body.
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
 }
 
 impl RequestPart<'_> {
     pub(crate) fn json(&self, headers: &Value, query: &Value) -> Value {
         json!({
             "method": self.method, "url": self.url, "httpVersion": self.version, "cookies": [],
-            "headers": headers, "queryString": query, "headersSize": -1, "bodySize": self.octets,
+            "headers": headers, "queryString": query, "headersSize": -1, "bodySize": self.bytes,
         })
     }
 }
@@ -40,7 +40,7 @@ pub(crate) struct ResponsePart<'a> {
     /// The HTTP version; empty if it is unknown.
     pub(crate) version: &'a str,
     /// Bytes of the body.
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
 }
 
 impl ResponsePart<'_> {
@@ -49,7 +49,7 @@ impl ResponsePart<'_> {
             "status": self.status.map_or(0, |status| status.as_u16()),
             "statusText": self.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
             "httpVersion": self.version, "cookies": [], "headers": headers,
-            "content": content, "redirectURL": redirect, "headersSize": -1, "bodySize": self.octets,
+            "content": content, "redirectURL": redirect, "headersSize": -1, "bodySize": self.bytes,
         })
     }
 }

@@ -433,7 +433,7 @@ impl Injection {
         grantee: &Grantee,
         sources: CredentialSources<'_>,
     ) -> Result<(Fetched, Option<SlotRef>), SecretUnavailable> {
-        let none = || SecretUnavailable::Away("no credential store is configured".to_owned());
+        let none = || SecretUnavailable::StoreUnavailable("no credential store is configured".to_owned());
         match &self.source {
             Source::Store { path, fields } => {
                 let store = sources.secrets.ok_or_else(none)?;
@@ -649,7 +649,7 @@ async fn of_file(
     }
     let owned = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read_file(&owned)).await;
-    let fetched = read.map_err(|error| SecretUnavailable::Away(error.to_string()))??;
+    let fetched = read.map_err(|error| SecretUnavailable::StoreUnavailable(error.to_string()))??;
     *known.lock() = Some((Instant::now(), fetched.clone()));
     Ok(fetched)
 }
@@ -753,7 +753,7 @@ impl Injected {
 impl From<LeaseError> for SecretUnavailable {
     fn from(error: LeaseError) -> Self {
         match error {
-            LeaseError::Away(_) => Self::Away(error.to_string()),
+            LeaseError::StoreUnavailable(_) => Self::StoreUnavailable(error.to_string()),
             LeaseError::Denied(why) | LeaseError::Refused(why) => Self::Unusable(why),
         }
     }

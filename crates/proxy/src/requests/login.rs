@@ -44,17 +44,18 @@ impl RequestRules {
     /// contains the credentials that the server has rejected for the same session.
     pub(crate) async fn login(
         &self,
-        place: DatabaseEndpoint<'_>,
+        endpoint: DatabaseEndpoint<'_>,
         grantee: &Grantee,
         (sources, tried): (CredentialSources<'_>, &[Injected]),
         metrics: &RequestMetrics,
     ) -> Result<Login, NoLogin> {
-        let Some((rule, injection)) = self.session_rule(place.host, place.port, place.database, grantee)
+        let Some((rule, injection)) =
+            self.session_rule(endpoint.host, endpoint.port, endpoint.database, grantee)
         else {
             metrics.injected("refused");
             return Err(NoLogin::NotGranted);
         };
-        if !place.is_trusted && !injection.insecure {
+        if !endpoint.is_trusted && !injection.insecure {
             metrics.injected("refused");
             return Err(NoLogin::Insecure(Arc::clone(&rule.name)));
         }
@@ -123,9 +124,9 @@ mod tests {
         is_trusted: bool,
     ) -> Result<String, String> {
         let host = HostOrIp::parse("db.example").unwrap();
-        let place = DatabaseEndpoint { host: &host, port, database, is_trusted };
+        let endpoint = DatabaseEndpoint { host: &host, port, database, is_trusted };
         let (grantee, sources) = (Grantee::default(), CredentialSources::default());
-        let login = rules.login(place, &grantee, (sources, &[]), &RequestMetrics::default()).await;
+        let login = rules.login(endpoint, &grantee, (sources, &[]), &RequestMetrics::default()).await;
         let named = |login: Login| format!("{} {}", login.user.expose(), login.password.expose());
         login.map(named).map_err(|error| error.to_string())
     }

@@ -186,8 +186,8 @@ impl Search<'_> {
             let (length, character) = character_of(&needle[read..]);
             self.next.clear();
             for from in &self.at {
-                let octets = &needle[read..read + length];
-                *self.steps += spelled(text, *from, (octets, character), false, &mut self.next);
+                let bytes = &needle[read..read + length];
+                *self.steps += spelled(text, *from, (bytes, character), false, &mut self.next);
             }
             if *self.steps > STEPS_MAX {
                 return Err(TooLong);
@@ -213,9 +213,9 @@ impl Search<'_> {
 }
 
 /// Returns the first character and its length in bytes. A byte that is not part of a character is returned as itself.
-pub(super) fn character_of(octets: &[u8]) -> (usize, Option<char>) {
-    for length in 1..=octets.len().min(4) {
-        if let Ok(text) = std::str::from_utf8(&octets[..length]) {
+pub(super) fn character_of(bytes: &[u8]) -> (usize, Option<char>) {
+    for length in 1..=bytes.len().min(4) {
+        if let Ok(text) = std::str::from_utf8(&bytes[..length]) {
             return (length, text.chars().next());
         }
     }
@@ -231,19 +231,19 @@ fn may_begin_escape(rest: &[u8]) -> bool {
 pub(super) fn spelled(
     text: &[u8],
     from: usize,
-    (octets, character): (&[u8], Option<char>),
+    (bytes, character): (&[u8], Option<char>),
     is_exact: bool,
     ends: &mut Vec<usize>,
 ) -> u64 {
     let Some(rest) = text.get(from..) else { return 1 };
     let mut steps = 1;
-    let is_literal = |some: &[u8]| some.eq_ignore_ascii_case(octets) && (!is_exact || some == octets);
-    if rest.get(..octets.len()).is_some_and(is_literal) {
-        ends.push(from + octets.len());
+    let is_literal = |some: &[u8]| some.eq_ignore_ascii_case(bytes) && (!is_exact || some == bytes);
+    if rest.get(..bytes.len()).is_some_and(is_literal) {
+        ends.push(from + bytes.len());
     }
     let length = match rest.first() {
-        Some(b'+') => (octets == b" ").then_some(1),
-        Some(b'%') => match_url_escape(rest, octets, is_exact, &mut steps),
+        Some(b'+') => (bytes == b" ").then_some(1),
+        Some(b'%') => match_url_escape(rest, bytes, is_exact, &mut steps),
         Some(b'\\') => match_json_escape(rest, character, is_exact, &mut |length| ends.push(from + length)),
         Some(b'&') => match_html_escape(rest, character, is_exact),
         _ => None,
@@ -253,9 +253,9 @@ pub(super) fn spelled(
 }
 
 /// Matches `%2F`, or `%252F` after repeated escaping.
-fn match_url_escape(rest: &[u8], octets: &[u8], is_exact: bool, steps: &mut u64) -> Option<usize> {
+fn match_url_escape(rest: &[u8], bytes: &[u8], is_exact: bool, steps: &mut u64) -> Option<usize> {
     let mut at = 0;
-    for wanted in octets {
+    for wanted in bytes {
         (rest.get(at) == Some(&b'%')).then_some(())?;
         at += 1;
         loop {

@@ -19,7 +19,7 @@ const RECORDINGS_MAX: usize = 256;
 pub(super) struct Recorder {
     spool: Spool<Recorded>,
     slots: Arc<Semaphore>,
-    body_octets_max: usize,
+    body_bytes_max: usize,
     metrics: RequestMetrics,
 }
 
@@ -38,7 +38,7 @@ impl Recorder {
         Self {
             spool,
             slots: Arc::new(Semaphore::new(RECORDINGS_MAX)),
-            body_octets_max: options.body_octets_max,
+            body_bytes_max: options.body_bytes_max,
             metrics: metrics.clone(),
         }
     }
@@ -65,7 +65,7 @@ impl Recorder {
             rules: Vec::new(),
         };
         let recording = HarRecording { exchange, slot, recorder: Arc::clone(self) };
-        entry.record(Box::new(recording), self.body_octets_max);
+        entry.record(Box::new(recording), self.body_bytes_max);
     }
 }
 

@@ -194,9 +194,9 @@ impl BodyFilter for ResponseFilter {
         }
     }
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    fn poll_held_back(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         match &mut self.scrubber {
-            Some(scrubber) => scrubber.poll_held(cx).map_err(io::Error::other),
+            Some(scrubber) => scrubber.poll_held_back(cx).map_err(io::Error::other),
             None => Poll::Pending,
         }
     }

@@ -27,10 +27,10 @@ const MASK: u8 = b'*';
 pub struct Scrubber {
     values: Vec<Arc<ValueEncodings>>,
     /// Bytes that are held back because they may be part of a value.
-    held: Vec<u8>,
-    /// Number of bytes at the start of `held` that are masked already: the end of an earlier value, or bytes masked in a pause.
+    held_back: Vec<u8>,
+    /// Number of bytes at the start of `held_back` that are masked already: the end of an earlier value, or bytes masked in a pause.
     masked: usize,
-    /// Number of bytes at the start of `held` that were passed on in a pause. They stay in `held`, so that the rest of a value is
+    /// Number of bytes at the start of `held_back` that were passed on in a pause. They stay in `held_back`, so that the rest of a value is
     /// recognized.
     sent: usize,
     pause: Pause,
@@ -44,7 +44,7 @@ impl Scrubber {
         let (masked, sent, found) = (0, 0, 0);
         Self {
             values,
-            held: Vec::new(),
+            held_back: Vec::new(),
             masked,
             sent,
             pause: Pause::default(),
@@ -79,7 +79,7 @@ impl Scrubber {
     /// As [`Self::pass`].
     pub(super) fn finish_message(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
         let clean = self.pass(data)?;
-        match self.sent == self.held.len() {
+        match self.sent == self.held_back.len() {
             true => Ok(clean),
             false => Ok([clean, self.flush(true)?].concat().into()),
         }
@@ -98,8 +98,8 @@ impl Scrubber {
     ///
     /// # Errors
     /// As [`Self::pass`].
-    pub(super) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, TooMuch>> {
-        while self.sent < self.held.len() {
+    pub(super) fn poll_held_back(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, TooMuch>> {
+        while self.sent < self.held_back.len() {
             let is_long = ready!(self.pause.poll(cx));
             let clean = self.flush(is_long)?;
             if !clean.is_empty() {
@@ -114,9 +114,9 @@ impl Scrubber {
     fn flush(&mut self, is_all: bool) -> Result<Bytes, TooMuch> {
         let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         for value in &self.values {
-            value.search(&self.held, true, &mut steps, &mut found)?;
+            value.search(&self.held_back, true, &mut steps, &mut found)?;
         }
-        let end = self.held.len();
+        let end = self.held_back.len();
         let open = found.iter().filter(|(_, to)| !is_all && *to == end).map(|(start, _)| *start);
         let until = open.min().unwrap_or(end).max(self.sent);
         if until == self.sent {
@@ -125,7 +125,7 @@ impl Scrubber {
         found.retain(|(start, _)| *start < until);
         let carried = self.masked;
         self.count(&mut found, carried);
-        let clean = masked(&self.held[..until], &found, carried);
+        let clean = masked(&self.held_back[..until], &found, carried);
         self.masked = found.iter().map(|(_, end)| until.min(*end)).chain([carried]).max().unwrap_or(0);
         Ok(clean.slice(std::mem::replace(&mut self.sent, until)..))
     }
@@ -136,12 +136,12 @@ impl Scrubber {
             self.pause.over();
         }
         // Usually nothing is held, and nothing found: then nothing is copied.
-        let text = match self.held.is_empty() {
+        let text = match self.held_back.is_empty() {
             true => data,
             false => {
-                let mut held = std::mem::take(&mut self.held);
-                held.extend_from_slice(&data);
-                Bytes::from(held)
+                let mut held_back = std::mem::take(&mut self.held_back);
+                held_back.extend_from_slice(&data);
+                Bytes::from(held_back)
             }
         };
         let (mut decided, mut found) = (text.len(), Vec::new());
@@ -152,8 +152,8 @@ impl Scrubber {
         let carried = std::mem::take(&mut self.masked);
         self.masked =
             found.iter().map(|(_, end)| *end).chain([carried]).max().unwrap_or(0).saturating_sub(decided);
-        self.held.extend_from_slice(&text[decided..]);
-        if self.held.len() > HELD_MAX {
+        self.held_back.extend_from_slice(&text[decided..]);
+        if self.held_back.len() > HELD_MAX {
             return Err(TooMuch);
         }
         let sent = std::mem::take(&mut self.sent);
@@ -242,8 +242,8 @@ mod tests {
     fn passed(text: &[u8], size: usize) -> (Vec<u8>, u64) {
         let mut scrubber = scrubber();
         let mut all = Vec::new();
-        for piece in text.chunks(size) {
-            all.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(piece)).unwrap());
+        for chunk in text.chunks(size) {
+            all.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(chunk)).unwrap());
         }
         all.extend_from_slice(&scrubber.finish(Bytes::new()).unwrap());
         assert_eq!(all.len(), text.len());
@@ -288,19 +288,20 @@ mod tests {
     fn value_longer_than_the_hold_back_limit_is_rejected() {
         let long = "x".repeat(60_000);
         let mut scrubber = Scrubber::new(vec![Arc::new(ValueEncodings::of([long.as_bytes()].into_iter()))]);
-        let piece = Bytes::from("\\u0078".repeat(10_000));
+        let chunk = Bytes::from("\\u0078".repeat(10_000));
         for _ in 0..4 {
-            assert!(scrubber.pass(piece.clone()).unwrap().is_empty(), "it may be the value");
+            assert!(scrubber.pass(chunk.clone()).unwrap().is_empty(), "it may be the value");
         }
-        assert_eq!(scrubber.pass(piece), Err(TooMuch));
+        assert_eq!(scrubber.pass(chunk), Err(TooMuch));
     }
 
     /// Returns the text that is forwarded while the stream pauses, and the length of the pause.
     async fn paused(scrubber: &mut Scrubber) -> (String, Duration) {
         let began = Instant::now();
-        let held = tokio::time::timeout(Duration::from_secs(60), poll_fn(|cx| scrubber.poll_held(cx))).await;
-        let held = held.expect("not held for ever").unwrap();
-        (String::from_utf8(held.to_vec()).unwrap(), began.elapsed())
+        let held_back =
+            tokio::time::timeout(Duration::from_secs(60), poll_fn(|cx| scrubber.poll_held_back(cx))).await;
+        let held_back = held_back.expect("not held for ever").unwrap();
+        (String::from_utf8(held_back.to_vec()).unwrap(), began.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -311,7 +312,7 @@ mod tests {
         let mut scrubber = scrubber();
         assert_eq!(pass(&mut scrubber, "login as h"), "login as ");
         assert_eq!(paused(&mut scrubber).await, ("h".to_owned(), PAUSE_SHORT));
-        assert!(poll_fn(|cx| Poll::Ready(scrubber.poll_held(cx))).await.is_pending(), "nothing is left");
+        assert!(poll_fn(|cx| Poll::Ready(scrubber.poll_held_back(cx))).await.is_pending(), "nothing is left");
         // The value continues with a part that must not be shown.
         assert_eq!(pass(&mut scrubber, "unter2-"), "");
         assert_eq!(paused(&mut scrubber).await, ("*******".to_owned(), PAUSE_LONG));
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(paused(&mut scrubber).await, ("%".to_owned(), PAUSE_SHORT));
         // Other bytes follow, and start a new pause.
         assert_eq!(pass(&mut scrubber, " of hun"), " of ");
-        let early = tokio::time::timeout(PAUSE_SHORT / 2, poll_fn(|cx| scrubber.poll_held(cx))).await;
+        let early = tokio::time::timeout(PAUSE_SHORT / 2, poll_fn(|cx| scrubber.poll_held_back(cx))).await;
         assert!(early.is_err());
         assert_eq!(pass(&mut scrubber, "ting? hunter2-hunter3 h"), "hunting? *************** ");
         assert_eq!(paused(&mut scrubber).await, ("h".to_owned(), PAUSE_SHORT));

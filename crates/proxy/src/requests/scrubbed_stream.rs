@@ -78,12 +78,12 @@ impl StreamFilter {
     }
 
     /// Adds held bytes to `ready`, once the stream has paused long enough.
-    fn poll_held(
+    fn poll_held_back(
         &mut self,
         cx: &mut Context<'_>,
         ready: &mut VecDeque<Bytes>,
     ) -> Poll<Result<(), StreamFilterError>> {
-        let clean = ready!(self.scrubber.poll_held(cx))?;
+        let clean = ready!(self.scrubber.poll_held_back(cx))?;
         match &mut self.frames {
             Some(frames) => {
                 frames.clean.extend_from_slice(&clean);
@@ -118,12 +118,12 @@ struct WebSocketFrames {
     opcode: u8,
     /// Pieces still to forward, in stream order: complete frame headers, and for each payload only its length. The payload bytes
     /// come from the scrubber.
-    order: VecDeque<Piece>,
+    order: VecDeque<FramePart>,
     /// Clean payload that is not forwarded yet.
     clean: BytesMut,
 }
 
-enum Piece {
+enum FramePart {
     Whole(Bytes),
     Payload(u64),
 }
@@ -180,8 +180,8 @@ impl WebSocketFrames {
             _ => self.begun[2..2 + more].iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
         };
         if opcode < 8 {
-            self.order.push_back(Piece::Whole(self.begun.split().freeze()));
-            self.order.push_back(Piece::Payload(length));
+            self.order.push_back(FramePart::Whole(self.begun.split().freeze()));
+            self.order.push_back(FramePart::Payload(length));
             (self.left, self.is_final) = (length, is_final);
             if opcode != CONTINUATION && std::mem::replace(&mut self.opcode, opcode) != opcode {
                 self.clean.extend_from_slice(&scrubber.finish(Bytes::new())?);
@@ -201,19 +201,19 @@ impl WebSocketFrames {
         if self.begun.len() == whole {
             let frame = self.begun.split().freeze();
             let payload = scrubber.mask_separately(frame.slice(2..))?;
-            self.order.push_back(Piece::Whole(frame.slice(..2)));
-            self.order.push_back(Piece::Whole(payload));
+            self.order.push_back(FramePart::Whole(frame.slice(..2)));
+            self.order.push_back(FramePart::Whole(payload));
         }
         Ok(())
     }
 
     /// Forwards the bytes without values, in the order of the stream.
     fn forward(&mut self, ready: &mut VecDeque<Bytes>) {
-        while let Some(piece) = self.order.front_mut() {
-            match piece {
-                Piece::Whole(bytes) => ready.push_back(std::mem::take(bytes)),
-                Piece::Payload(0) => {}
-                Piece::Payload(length) => {
+        while let Some(part) = self.order.front_mut() {
+            match part {
+                FramePart::Whole(bytes) => ready.push_back(std::mem::take(bytes)),
+                FramePart::Payload(0) => {}
+                FramePart::Payload(length) => {
                     let most = usize::try_from(*length).unwrap_or(usize::MAX).min(self.clean.len());
                     if most == 0 {
                         return;
@@ -262,7 +262,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
                     this.is_ended = length == 0;
                     filter.pass(read.freeze(), this.is_ended, &mut this.ready)
                 }
-                Poll::Pending => ready!(filter.poll_held(cx, &mut this.ready)),
+                Poll::Pending => ready!(filter.poll_held_back(cx, &mut this.ready)),
             };
             if let Err(error) = passed {
                 this.is_cut = true;

@@ -33,7 +33,7 @@ pub(super) struct ValueEncodings {
 }
 
 struct Text {
-    octets: Zeroizing<Vec<u8>>,
+    bytes: Zeroizing<Vec<u8>>,
     /// Whether the text is base64, which may have line breaks.
     has_breaks: bool,
     /// Whether only texts in the same case match.
@@ -59,9 +59,9 @@ impl Default for SearchBudget {
 }
 
 impl SearchBudget {
-    /// Permits the search in `octets` more bytes.
-    pub(super) fn earn(&mut self, octets: usize) {
-        self.left = self.left.saturating_add(STEPS_EACH * octets as u64);
+    /// Permits the search in `bytes` more bytes.
+    pub(super) fn earn(&mut self, bytes: usize) {
+        self.left = self.left.saturating_add(STEPS_EACH * bytes as u64);
     }
 
     fn take(&mut self, steps: u64) -> Result<(), TooMuch> {
@@ -110,7 +110,7 @@ impl ValueEncodings {
     }
 
     fn put(&mut self, text: &[u8], has_breaks: bool, is_exact: bool) {
-        let is_known = self.all.iter().any(|one| *one.octets == text);
+        let is_known = self.all.iter().any(|one| *one.bytes == text);
         if text.len() < NEEDLE_BYTES_MIN || is_known || self.all.len() == TEXTS_MAX {
             return;
         }
@@ -127,7 +127,7 @@ impl ValueEncodings {
         if has_breaks {
             b"\r\n".iter().for_each(|byte| self.second[usize::from(*byte)] |= bit);
         }
-        self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
+        self.all.push(Text { bytes: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
     }
 
     /// Adds the ranges of the value in `text` to `found`. Returns the number of decided bytes: a value may begin after them and
@@ -142,7 +142,7 @@ impl ValueEncodings {
         steps: &mut SearchBudget,
         found: &mut Vec<(usize, usize)>,
     ) -> Result<usize, TooMuch> {
-        let mut places = Places::default();
+        let mut positions = Positions::default();
         for at in 0..text.len() {
             let mut mask = self.first[usize::from(text[at])];
             if mask == 0 {
@@ -158,11 +158,11 @@ impl ValueEncodings {
             while mask != 0 {
                 let one = &self.all[mask.trailing_zeros() as usize];
                 mask &= mask - 1;
-                let until = match one.met(text, at, steps, &mut places)? {
+                let until = match one.met(text, at, steps, &mut positions)? {
                     Match::No => continue,
                     Match::Until(until) => until,
                     // A part of the value at the end, as in a truncated text.
-                    Match::Open(octets) if is_whole && octets < NEEDLE_BYTES_MIN => continue,
+                    Match::Open(bytes) if is_whole && bytes < NEEDLE_BYTES_MIN => continue,
                     Match::Open(_) if is_whole => text.len(),
                     Match::Open(_) => return Ok(at),
                 };
@@ -224,7 +224,7 @@ fn is_escape(byte: u8) -> bool {
 
 /// Positions of one search, one for each interpretation of the text.
 #[derive(Default)]
-struct Places {
+struct Positions {
     now: Vec<usize>,
     next: Vec<usize>,
 }
@@ -236,37 +236,37 @@ impl Text {
         text: &[u8],
         start: usize,
         steps: &mut SearchBudget,
-        places: &mut Places,
+        positions: &mut Positions,
     ) -> Result<Match, TooMuch> {
-        places.now.clear();
-        places.now.push(start);
+        positions.now.clear();
+        positions.now.push(start);
         let (mut read, mut open) = (0, None);
-        while read < self.octets.len() {
-            let (length, character) = character_of(&self.octets[read..]);
-            let octets = &self.octets[read..read + length];
-            places.next.clear();
-            for from in &places.now {
+        while read < self.bytes.len() {
+            let (length, character) = character_of(&self.bytes[read..]);
+            let bytes = &self.bytes[read..read + length];
+            positions.next.clear();
+            for from in &positions.now {
                 let breaks = if self.has_breaks && read > 0 { line_break(&text[*from..]) } else { 0 };
                 for from in [Some(*from), (breaks > 0).then_some(from + breaks)].into_iter().flatten() {
-                    if may_continue_escape(&text[from..], octets) {
+                    if may_continue_escape(&text[from..], bytes) {
                         open = Some(read);
                     }
-                    let ends = &mut places.next;
-                    steps.take(spelled(text, from, (octets, character), self.is_exact, ends))?;
+                    let ends = &mut positions.next;
+                    steps.take(spelled(text, from, (bytes, character), self.is_exact, ends))?;
                 }
             }
-            if places.next.is_empty() {
+            if positions.next.is_empty() {
                 return Ok(open.map_or(Match::No, Match::Open));
             }
-            places.next.sort_unstable();
-            places.next.dedup();
-            if places.next.len() > PLACES_MAX {
+            positions.next.sort_unstable();
+            positions.next.dedup();
+            if positions.next.len() > PLACES_MAX {
                 return Err(TooMuch);
             }
-            std::mem::swap(&mut places.now, &mut places.next);
+            std::mem::swap(&mut positions.now, &mut positions.next);
             read += length;
         }
-        Ok(places.now.last().map_or(Match::No, |end| Match::Until(*end)))
+        Ok(positions.now.last().map_or(Match::No, |end| Match::Until(*end)))
     }
 }
 
@@ -276,8 +276,8 @@ fn line_break(rest: &[u8]) -> usize {
     all.iter().find(|one| rest.starts_with(one)).map_or(0, |one| one.len())
 }
 
-/// Returns whether `rest`, the end of the known text, may be the beginning of an encoding of `octets`.
-fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
+/// Returns whether `rest`, the end of the known text, may be the beginning of an encoding of `bytes`.
+fn may_continue_escape(rest: &[u8], bytes: &[u8]) -> bool {
     let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_BYTES_MAX && rest.iter().all(of);
     match rest.first() {
         None => true,
@@ -290,7 +290,7 @@ fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
                 && rest[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'#')
         }
         Some(b'\r') => rest.len() == 1,
-        Some(_) => rest.len() < octets.len() && octets.starts_with(rest),
+        Some(_) => rest.len() < bytes.len() && bytes.starts_with(rest),
     }
 }
 
@@ -388,8 +388,8 @@ mod tests {
         let json = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
         let html = secret.chars().map(|one| format!("&#x{:x};", u32::from(one))).collect::<String>();
         let url = secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
-        let (nested, again) = (json.replace('\\', "\\\\"), url.replace('%', "%25"));
-        for spelled in [secret, &json, &nested, &html, &url, &again] {
+        let (nested, double_encoded) = (json.replace('\\', "\\\\"), url.replace('%', "%25"));
+        for spelled in [secret, &json, &nested, &html, &url, &double_encoded] {
             let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_BYTES_MAX));
             let found = searched(&spellings, text.as_bytes(), false).1;
             assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");

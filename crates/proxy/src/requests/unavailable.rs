@@ -5,7 +5,7 @@
 pub enum SecretUnavailable {
     /// The store does not respond. A retry is safe.
     #[error("the credential store does not answer: {0}")]
-    Away(String),
+    StoreUnavailable(String),
     /// The credential does not exist, may not be read, or has an unexpected form.
     #[error("{0}")]
     Unusable(String),

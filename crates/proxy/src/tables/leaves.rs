@@ -199,9 +199,10 @@ impl ProxyLeaves<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn look(self, ask: &LeafLeaseRequest<'_>) -> Result<LeafLookup, StoreError> {
-        let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
-        let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
+    pub async fn lookup(self, lease_request: &LeafLeaseRequest<'_>) -> Result<LeafLookup, StoreError> {
+        let mut parameters: Vec<Value> = vec![lease_request.id.into(), lease_request.ends_from_us.into()];
+        let holder =
+            [lease_request.holder.into(), lease_request.now_us.into(), lease_request.until_us.into()];
         if self.0.is_postgres() {
             parameters.extend(holder);
             return lookup_from_row(self.0.write_rows(LOOK, &parameters).await?.into_iter().next());

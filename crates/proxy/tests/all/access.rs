@@ -6,7 +6,7 @@ use proxy::{Token, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, exchange, head};
 
 /// `openssl passwd -6 -salt saltsalt secret`
 const HASH: &str =
@@ -45,7 +45,7 @@ async fn valid_password_or_token_is_required() {
         assert!(response.starts_with("HTTP/1.1 200"), "{credential}: {response}");
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        let response = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
         assert!(response.starts_with("HTTP/1.1 200"), "who is let in is not asked again: {response}");
     }
     let wrong = [
@@ -68,9 +68,9 @@ async fn valid_password_or_token_is_required() {
     // Absolute-form requests require authentication too. The pages about the CA are public.
     let mut stream = world.tcp().await;
     let response =
-        ask(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        exchange(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 407"), "{response}");
-    let response = ask(&mut stream, "GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let response = exchange(&mut stream, "GET /ca.pem HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
@@ -125,7 +125,8 @@ async fn socks5_accepts_names_and_addresses_and_rejects_other_requests() {
         assert_eq!(response, [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+        let response =
+            exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     assert_eq!(world.running.store().counts().minted, 1);

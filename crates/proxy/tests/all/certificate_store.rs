@@ -99,8 +99,8 @@ async fn each_leaf_id_field_selects_a_separate_leaf() {
         let made = fetch(&store, &other, &minter).await.unwrap();
         assert_ne!(made.certified.cert[0], first.certified.cert[0], "{other:?}");
     }
-    let again = fetch(&store, &plain, &minter).await.unwrap();
-    assert_eq!(again.certified.cert[0], first.certified.cert[0]);
+    let repeated = fetch(&store, &plain, &minter).await.unwrap();
+    assert_eq!(repeated.certified.cert[0], first.certified.cert[0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,8 +111,8 @@ async fn leaf_is_renewed_in_the_background_before_expiry() {
     fetch(&store, &id, &minter).await.unwrap();
     assert_eq!(store.counts().minted, 1, "half of its life is left");
     tokio::time::advance(Duration::from_secs(60)).await;
-    let held = fetch(&store, &id, &minter).await.unwrap();
-    assert_eq!(held.certified.cert[0], first.certified.cert[0], "the one that still holds");
+    let cached = fetch(&store, &id, &minter).await.unwrap();
+    assert_eq!(cached.certified.cert[0], first.certified.cert[0], "the one that still holds");
     until(|| store.counts().minted == 2).await;
     let renewed = fetch(&store, &id, &minter).await.unwrap();
     assert_ne!(renewed.certified.cert[0], first.certified.cert[0]);
@@ -130,8 +130,8 @@ async fn failed_renewal_is_not_retried_on_every_fetch() {
             calls.fetch_add(1, Ordering::Relaxed);
             Err(MintError::NoRsaKey)
         };
-        let held = store.fetch(&id, CLIENT, now(), mint).await.unwrap();
-        assert_eq!(held.certified.cert[0], first.certified.cert[0]);
+        let cached = store.fetch(&id, CLIENT, now(), mint).await.unwrap();
+        assert_eq!(cached.certified.cert[0], first.certified.cert[0]);
         tokio::task::yield_now().await;
     }
     until(|| calls.load(Ordering::Relaxed) > 0).await;
@@ -164,12 +164,12 @@ async fn minting_failure_is_cached_briefly() {
 async fn memory_is_limited_for_any_number_of_names() {
     let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
-    let mut octets = 0;
+    let mut byte_size = 0;
     for host in 0..500 {
-        octets = fetch(&store, &id(&format!("host{host}.example")), &minter).await.unwrap().octets();
+        byte_size = fetch(&store, &id(&format!("host{host}.example")), &minter).await.unwrap().byte_size();
     }
-    let held = store.len();
-    assert!(held > 10 && held * octets as u64 <= 64 << 10, "{held} of {octets}");
+    let cached = store.len();
+    assert!(cached > 10 && cached * byte_size as u64 <= 64 << 10, "{cached} of {byte_size}");
 }
 
 #[tokio::test]
@@ -177,14 +177,14 @@ async fn user_keys_count_toward_the_memory_limit() {
     const KEY: u64 = 1_024;
     let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
-    let mut octets = 0;
+    let mut byte_size = 0;
     for user in 0..500 {
         let user = Some(format!("user{user}").into());
         let id = LeafId { keys: LeafKeySharing::ByUser, user, ..id("a.example") };
-        octets = fetch(&store, &id, &minter).await.unwrap().octets() as u64;
+        byte_size = fetch(&store, &id, &minter).await.unwrap().byte_size() as u64;
     }
-    let held = store.len();
-    assert!(held > 10 && held * (octets + KEY) <= 64 << 10, "{held} of {octets}");
+    let cached = store.len();
+    assert!(cached > 10 && cached * (byte_size + KEY) <= 64 << 10, "{cached} of {byte_size}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::requests::list;
-use crate::world::{Client, Upstream, World, ask};
+use crate::world::{Client, Upstream, World, exchange};
 
 const CANARY: &str = "canary-of-a-cloud";
 
@@ -28,7 +28,7 @@ async fn world(file: &str, inject: InjectText) -> (World, u16, TempDir) {
 async fn response(world: &World, port: u16, request: &str) -> String {
     let (client, target) = (Client::of(&world.root, "http/1.1"), format!("localhost:{port}"));
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    ask(&mut stream, &request.replace("HOST", &target)).await
+    exchange(&mut stream, &request.replace("HOST", &target)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::limits::answering;
 use crate::ways::plain;
-use crate::world::{Client, Upstream, World, ask, authority};
+use crate::world::{Client, Upstream, World, authority, exchange};
 
 fn rules(default: Action, lists: &[(Action, &str)]) -> Rules {
     let mut rules = Rules::new(default);
@@ -27,11 +27,11 @@ async fn name_is_rejected_when_its_address_is_rejected() {
         let world = World::new(&root, |options| options.rules = rules(Intercept, &lists)).await;
         for host in ["localhost", "127.0.0.1", "127.0.0.2", "[::ffff:127.0.0.1]"] {
             let full = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            let response = ask(&mut world.tcp().await, &full).await;
+            let response = exchange(&mut world.tcp().await, &full).await;
             assert!(response.starts_with("HTTP/1.1 403"), "in full, {host}: {response}");
             let (mut response, mut stream) = world.connect(&format!("{host}:{port}")).await;
             if response.starts_with("HTTP/1.1 200") {
-                response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+                response = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
             }
             assert!(response.starts_with("HTTP/1.1 403"), "CONNECT, {host}: {response}");
         }
@@ -39,16 +39,16 @@ async fn name_is_rejected_when_its_address_is_rejected() {
         stream.write_all(&[5, 1, 0, 5, 1, 0, 3, 9]).await.unwrap();
         stream.write_all(b"localhost").await.unwrap();
         stream.write_all(&port.to_be_bytes()).await.unwrap();
-        let mut told = [0; 4];
-        stream.read_exact(&mut told).await.unwrap();
-        if told[3] == 0 {
+        let mut reply = [0; 4];
+        stream.read_exact(&mut reply).await.unwrap();
+        if reply[3] == 0 {
             stream.read_exact(&mut [0; 8]).await.unwrap();
-            let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+            let response = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
             assert!(response.starts_with("HTTP/1.1 403"), "SOCKS5: {response}");
         }
         // The rule does not cover this port.
         let full = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(ask(&mut world.tcp().await, &full).await.starts_with("HTTP/1.1 200"));
+        assert!(exchange(&mut world.tcp().await, &full).await.starts_with("HTTP/1.1 200"));
     }
 }
 
@@ -63,7 +63,7 @@ async fn name_is_tunneled_only_when_all_its_addresses_are() {
         let Ok(mut stream) = world.tls(&direct, &format!("localhost:{port}"), "localhost").await else {
             return false;
         };
-        ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.starts_with("HTTP/1.1 200")
+        exchange(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.starts_with("HTTP/1.1 200")
     };
     let at_port = format!("localhost:{port}");
     assert!(is_passed_on(Intercept, &[(Tunnel, "127.0.0.0/8"), (Tunnel, "::1")]).await);
@@ -80,9 +80,9 @@ async fn changed_rules_apply_to_open_connections() {
     let world = World::new(&root, |_| {}).await;
     let request = format!("GET http://localhost:{port}/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut stream = world.tcp().await;
-    assert!(ask(&mut stream, &request).await.starts_with("HTTP/1.1 200"));
+    assert!(exchange(&mut stream, &request).await.starts_with("HTTP/1.1 200"));
     let lists = [(Reject, "127.0.0.0/8"), (Reject, "::1"), (Intercept, "localhost")];
     world.running.change_rules(rules(Intercept, &lists), Default::default(), Default::default(), None);
-    let response = ask(&mut stream, &request).await;
+    let response = exchange(&mut stream, &request).await;
     assert!(response.starts_with("HTTP/1.1 403"), "{response}");
 }

@@ -25,10 +25,10 @@ pub(crate) fn upgraded(request: Request<Incoming>) -> Response<AnyBody> {
         return by_connect(request);
     }
     let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
-    let is_asked = header("upgrade").as_deref() == Some("websocket")
+    let is_websocket_request = header("upgrade").as_deref() == Some("websocket")
         && header("sec-websocket-version").as_deref() == Some("13")
         && request.method() == "GET";
-    let Some(key) = header("sec-websocket-key").filter(|_| is_asked) else {
+    let Some(key) = header("sec-websocket-key").filter(|_| is_websocket_request) else {
         return Response::new(Full::new(Bytes::from_static(b"no WebSocket")).boxed_unsync());
     };
     let is_silent = request.uri().path() == "/ws-silent";
@@ -49,12 +49,12 @@ pub(crate) fn upgraded(request: Request<Incoming>) -> Response<AnyBody> {
 /// The same over HTTP/2 (RFC 8441 section 5). `/ws-no` returns 403.
 fn by_connect(request: Request<Incoming>) -> Response<AnyBody> {
     let has = |name: &str| request.headers().contains_key(name);
-    let is_asked = request.method() == Method::CONNECT
+    let is_websocket_request = request.method() == Method::CONNECT
         && request.uri().scheme_str() == Some("https")
         && has("sec-websocket-version")
         && !["host", "connection", "upgrade", "sec-websocket-key"].iter().any(|name| has(name));
     let status = match request.uri().path() {
-        _ if !is_asked => 400,
+        _ if !is_websocket_request => 400,
         "/ws-no" => 403,
         _ => 200,
     };

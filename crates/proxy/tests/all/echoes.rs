@@ -22,7 +22,7 @@ use crate::requests::{CANARY, Store, list};
 use crate::world::{Answers, AnyBody, Client, Speaks, TIMEOUT, Upstream, World, get, http2};
 
 /// Ways to echo, each with a text that the body or the headers must contain.
-const WAYS: [(&str, &str); 26] = [
+const VARIANTS: [(&str, &str); 26] = [
     ("header", "x-echo: Bearer [redacted]"),
     ("header-name", ""),
     ("cookie", "set-cookie: token=[redacted]; Path=/"),
@@ -69,14 +69,14 @@ fn compressed(coding: &str, text: &str) -> Vec<u8> {
 
 /// Returns a body in pieces of `size` bytes, with trailers.
 fn in_pieces(body: Vec<u8>, size: usize, trailers: HeaderMap) -> AnyBody {
-    let pieces: Vec<_> = body.chunks(size).map(|piece| Frame::data(Bytes::copy_from_slice(piece))).collect();
+    let pieces: Vec<_> = body.chunks(size).map(|chunk| Frame::data(Bytes::copy_from_slice(chunk))).collect();
     let all = pieces.into_iter().chain((!trailers.is_empty()).then(|| Frame::trailers(trailers)));
     StreamBody::new(stream::iter(all.map(Ok).collect::<Vec<_>>())).boxed_unsync()
 }
 
 /// Returns a response that echoes the credential in the way that the path names.
 fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
-    let way = request.uri().path().trim_start_matches("/echo/");
+    let variant = request.uri().path().trim_start_matches("/echo/");
     let authorization = request.headers()["authorization"].to_str().unwrap().to_owned();
     let token = authorization.strip_prefix("Bearer ").unwrap().to_owned();
     let escaped: String = token.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
@@ -89,7 +89,7 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
         headers.insert(name, HeaderValue::try_from(value).unwrap());
     };
     let name = |text: &str| text.parse::<HeaderName>().unwrap();
-    let body = match way {
+    let body = match variant {
         "header" => {
             header(name("x-echo"), authorization);
             Vec::new()
@@ -141,16 +141,16 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
         "hex" => format!("it is {}.", data_encoding::HEXLOWER.encode(token.as_bytes())).into_bytes(),
         "utf16" => token.encode_utf16().flat_map(u16::to_le_bytes).collect(),
         "gzip" | "deflate" => {
-            header(CONTENT_ENCODING, way.to_owned());
-            compressed(way, &plain)
+            header(CONTENT_ENCODING, variant.to_owned());
+            compressed(variant, &plain)
         }
         "empty-gzip" | "empty-deflate" | "empty-br" => {
-            header(CONTENT_ENCODING, way.trim_start_matches("empty-").to_owned());
+            header(CONTENT_ENCODING, variant.trim_start_matches("empty-").to_owned());
             Vec::new()
         }
         "pause" => b"which name? c".to_vec(),
         "br" => {
-            header(CONTENT_ENCODING, way.to_owned());
+            header(CONTENT_ENCODING, variant.to_owned());
             plain.into_bytes()
         }
         "range" if request.headers().contains_key(RANGE) => {
@@ -160,7 +160,7 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
         "encodings" => format!("{:?}", request.headers().get("accept-encoding")).into_bytes(),
         _ => plain.into_bytes(),
     };
-    let body = match way {
+    let body = match variant {
         // Without a length: only its end shows that an empty body is empty.
         "chunks" | "gzip" | "trailers" | "empty-gzip" | "empty-deflate" | "empty-br" => {
             in_pieces(body, 3, trailers)
@@ -195,10 +195,10 @@ async fn world(upstream: &Upstream, allow_echo: bool) -> World {
 }
 
 /// Returns the status, and the header, body and trailers that the client receives.
-async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (StatusCode, String) {
+async fn seen(world: &World, upstream: &Upstream, alpn: &str, variant: &str) -> (StatusCode, String) {
     let target = format!("localhost:{}", upstream.address.port());
     let stream = world.tls(&Client::of(&world.root, alpn), &target, "localhost").await.unwrap();
-    let mut request = get(&format!("https://{target}/echo/{way}"));
+    let mut request = get(&format!("https://{target}/echo/{variant}"));
     request.headers_mut().insert("accept-encoding", HeaderValue::from_static("br;q=1.0, gzip;q=0.5, zstd"));
     request.headers_mut().insert(RANGE, HeaderValue::from_static("bytes=12-"));
     let response = if alpn == "h2" {
@@ -207,7 +207,7 @@ async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (Sta
     } else {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        *request.uri_mut() = format!("/echo/{way}").parse().unwrap();
+        *request.uri_mut() = format!("/echo/{variant}").parse().unwrap();
         request.headers_mut().insert("host", HeaderValue::try_from(target).unwrap());
         sender.send_request(request).await.unwrap()
     };
@@ -231,9 +231,9 @@ async fn injected_credential_is_never_echoed_to_the_client() {
     let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
-        for (way, wanted) in WAYS {
-            let (status, reply) = seen(&world, &upstream, alpn, way).await;
-            let what = format!("{alpn} {way}: {status} {reply}");
+        for (variant, wanted) in VARIANTS {
+            let (status, reply) = seen(&world, &upstream, alpn, variant).await;
+            let what = format!("{alpn} {variant}: {status} {reply}");
             assert!(status != StatusCode::BAD_GATEWAY && reply.contains(wanted), "{what}");
             assert!(!reply.to_lowercase().contains("4711") && !reply.contains("content-encoding"), "{what}");
             // No Base64 encoding of the middle of the value remains.
@@ -261,9 +261,9 @@ async fn an_empty_body_passes_whatever_its_coding() {
     let upstream = Upstream::start_with(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
-        for way in ["empty-gzip", "empty-deflate", "empty-br"] {
-            let (status, reply) = seen(&world, &upstream, alpn, way).await;
-            assert_eq!(status, StatusCode::OK, "{alpn} {way}: {reply}");
+        for variant in ["empty-gzip", "empty-deflate", "empty-br"] {
+            let (status, reply) = seen(&world, &upstream, alpn, variant).await;
+            assert_eq!(status, StatusCode::OK, "{alpn} {variant}: {reply}");
         }
     }
 }

@@ -25,8 +25,8 @@ fn generated_code_matches_the_proto_definition() {
             .unwrap();
         for package in packages {
             let made = std::fs::read_to_string(made.path().join(format!("{package}.rs"))).unwrap();
-            let kept = home.join(folder).join(format!("{package}.rs"));
-            testbed::check_generated(&kept, &made, "cargo test -p proxy --test all generated");
+            let committed = home.join(folder).join(format!("{package}.rs"));
+            testbed::check_generated(&committed, &made, "cargo test -p proxy --test all generated");
         }
     }
 }

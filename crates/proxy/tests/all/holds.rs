@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::list;
-use crate::world::{AnyBody, Client, Http2, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{AnyBody, Client, Http2, TIMEOUT, Upstream, World, answer, exchange, get, head, http2};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -94,16 +94,16 @@ impl HoldWorld {
     }
 
     /// Sends a request, and waits until one more than `before` requests are held.
-    async fn held(
+    async fn held_request(
         &self,
         sender: &Http2,
         path: &str,
         before: usize,
     ) -> tokio::task::JoinHandle<(u16, String)> {
         let (sender, request) = (sender.clone(), get(&self.url(path)));
-        let asked = tokio::spawn(async move { answer(&sender, request).await });
+        let requester = tokio::spawn(async move { answer(&sender, request).await });
         until("the request is held", || self.holds.list().len() > before).await;
-        asked
+        requester
     }
 
     fn only(&self) -> HeldRequest {
@@ -151,28 +151,28 @@ fn problem(reply: &(u16, String)) -> Value {
 async fn held_request_is_sent_once_after_an_approval_or_for_an_hour() {
     let world = HoldWorld::new().await;
     let sender = world.http2().await;
-    let asked = world.held(&sender, "/deploy/a?token=secret", 0).await;
+    let requester = world.held_request(&sender, "/deploy/a?token=secret", 0).await;
     world.is_untouched();
-    let held = world.only();
-    assert_eq!((held.method.as_str(), held.url.clone()), ("GET", world.url("/deploy/a")));
-    assert_eq!((held.rule.as_str(), held.client.as_str()), ("deploy", "address:127.0.0.1"));
-    assert_eq!(held.deadline.duration_since(held.since).as_secs(), 120);
-    assert!(!serde_json::to_string(&held).unwrap().contains("secret"), "{held:?}");
-    world.holds.approve(&held.id, None, "alice (uid 1000)").unwrap();
-    let (status, reply) = asked.await.unwrap();
+    let held_request = world.only();
+    assert_eq!((held_request.method.as_str(), held_request.url.clone()), ("GET", world.url("/deploy/a")));
+    assert_eq!((held_request.rule.as_str(), held_request.client.as_str()), ("deploy", "address:127.0.0.1"));
+    assert_eq!(held_request.deadline.duration_since(held_request.since).as_secs(), 120);
+    assert!(!serde_json::to_string(&held_request).unwrap().contains("secret"), "{held_request:?}");
+    world.holds.approve(&held_request.id, None, "alice (uid 1000)").unwrap();
+    let (status, reply) = requester.await.unwrap();
     assert_eq!(status, 200, "{reply}");
     assert_eq!(world.secrets.0.load(SeqCst), 1);
     // The approval was for one request.
-    let asked = world.held(&sender, "/deploy/a", 0).await;
+    let requester = world.held_request(&sender, "/deploy/a", 0).await;
     let second = world.only();
     world.holds.approve(&second.id, Some(HOUR), "bob (uid 1001)").unwrap();
-    assert_eq!(asked.await.unwrap().0, 200);
+    assert_eq!(requester.await.unwrap().0, 200);
     assert_eq!(answer(&sender, get(&world.url("/deploy/a?other"))).await.0, 200);
     // Another path, and another method, are held again.
-    let path = world.held(&sender, "/deploy/b", 0).await;
+    let path = world.held_request(&sender, "/deploy/b", 0).await;
     let post = Request::post(world.url("/deploy/a")).body(Full::<Bytes>::default().boxed_unsync()).unwrap();
-    let asked = sender.clone();
-    let post = tokio::spawn(async move { answer(&asked, post).await });
+    let requester = sender.clone();
+    let post = tokio::spawn(async move { answer(&requester, post).await });
     until("the request is held", || world.holds.list().len() == 2).await;
     path.abort();
     post.abort();
@@ -188,7 +188,7 @@ async fn held_request_is_sent_once_after_an_approval_or_for_an_hour() {
     assert_eq!(first["details"]["request"], decided["details"]["request"]);
     assert_eq!(
         (&decided["details"]["hold"], &decided["details"]["decided_by"]),
-        (&held.id.as_str().into(), &"alice (uid 1000)".into())
+        (&held_request.id.as_str().into(), &"alice (uid 1000)".into())
     );
     let remembered = events.iter().filter(|event| event["details"]["hold"] == second.id.as_str());
     let allowed = remembered.filter(|event| event["action"] == "proxy.request.allow");
@@ -198,15 +198,15 @@ async fn held_request_is_sent_once_after_an_approval_or_for_an_hour() {
         world.actions().iter().filter(|action| *action == "proxy.request.deny").count() == 2
     })
     .await;
-    let gone = world.events().into_iter().find(|event| event["action"] == "proxy.request.deny").unwrap();
-    assert_eq!(gone["details"]["reason"], "hold-client-gone");
+    let denied = world.events().into_iter().find(|event| event["action"] == "proxy.request.deny").unwrap();
+    assert_eq!(denied["details"]["reason"], "hold-client-gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_and_late_requests_are_refused_and_nothing_is_sent() {
     let world = HoldWorld::with(1, |_| {}).await;
     let sender = world.http2().await;
-    let late = world.held(&sender, "/deploy/late", 0).await.await.unwrap();
+    let late = world.held_request(&sender, "/deploy/late", 0).await.await.unwrap();
     let refusal = problem(&late);
     assert_eq!(
         (late.0, &refusal["reason"], &refusal["rule"]),
@@ -218,10 +218,10 @@ async fn rejected_and_late_requests_are_refused_and_nothing_is_sent() {
     world.is_untouched();
     let world = HoldWorld::new().await;
     let sender = world.http2().await;
-    let asked = world.held(&sender, "/deploy/a", 0).await;
+    let requester = world.held_request(&sender, "/deploy/a", 0).await;
     let id = world.only().id;
     world.holds.reject(&id, Some("not on Fridays".into()), "alice").unwrap();
-    let rejected = asked.await.unwrap();
+    let rejected = requester.await.unwrap();
     let refusal = problem(&rejected);
     assert_eq!(
         (rejected.0, &refusal["reason"], &refusal["hold"]),
@@ -271,7 +271,7 @@ async fn body_is_read_after_the_approval() {
     world.is_untouched();
     world.holds.approve(&world.only().id, None, "alice").unwrap();
     assert!(head(&mut stream).await.starts_with("HTTP/1.1 100"));
-    assert!(ask(&mut stream, "body").await.contains("body of 4"));
+    assert!(exchange(&mut stream, "body").await.contains("body of 4"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,7 +280,7 @@ async fn other_streams_go_on_and_held_requests_of_a_client_are_limited() {
     let sender = world.http2().await;
     let mut all = Vec::new();
     for number in 0..HELD_PER_CLIENT_MAX {
-        all.push(world.held(&sender, &format!("/deploy/{number}"), number).await);
+        all.push(world.held_request(&sender, &format!("/deploy/{number}"), number).await);
     }
     world.is_untouched();
     let refused = answer(&sender, get(&world.url("/deploy/more"))).await;
@@ -289,11 +289,11 @@ async fn other_streams_go_on_and_held_requests_of_a_client_are_limited() {
     assert!(refusal["detail"].as_str().unwrap().contains("20 requests of this client are held"), "{refusal}");
     let (status, reply) = answer(&sender, get(&world.url("/other"))).await;
     assert_eq!(status, 200, "{reply}");
-    for held in world.holds.list() {
-        world.holds.approve(&held.id, None, "alice").unwrap();
+    for held_request in world.holds.list() {
+        world.holds.approve(&held_request.id, None, "alice").unwrap();
     }
-    for asked in all {
-        assert_eq!(asked.await.unwrap().0, 200);
+    for requester in all {
+        assert_eq!(requester.await.unwrap().0, 200);
     }
 }
 
@@ -301,10 +301,10 @@ async fn other_streams_go_on_and_held_requests_of_a_client_are_limited() {
 async fn held_requests_are_answered_when_the_proxy_stops() {
     let world = HoldWorld::new().await;
     let sender = world.http2().await;
-    let asked = world.held(&sender, "/deploy/a", 0).await;
+    let requester = world.held_request(&sender, "/deploy/a", 0).await;
     let HoldWorld { upstream, world: World { running, .. }, .. } = world;
     let stopped = tokio::spawn(running.stop(TIMEOUT));
-    let answered = asked.await.unwrap();
+    let answered = requester.await.unwrap();
     let refusal = problem(&answered);
     assert_eq!((answered.0, &refusal["reason"]), (503, &"hold-stopped".into()));
     assert!(refusal["advice"].as_str().unwrap().starts_with("Nothing was sent."), "{refusal}");
@@ -317,7 +317,7 @@ async fn held_requests_are_answered_when_the_proxy_stops() {
 async fn changed_policy_applies_to_an_approved_request() {
     let world = HoldWorld::new().await;
     let sender = world.http2().await;
-    let asked = world.held(&sender, "/deploy/a", 0).await;
+    let requester = world.held_request(&sender, "/deploy/a", 0).await;
     let deny =
         PolicyRuleText { name: "stop".into(), action: Some(Action::Deny), ..PolicyRuleText::default() };
     // The connection stays open, because another rule allows other requests of the host.
@@ -326,7 +326,7 @@ async fn changed_policy_applies_to_an_approved_request() {
     let policy = Policy::compile(&PolicyText { rules: vec![deny, rest], ..PolicyText::default() }).unwrap();
     world.world.running.change_rules(Rules::default(), policy, RequestRules::default(), None);
     world.holds.approve(&world.only().id, None, "alice").unwrap();
-    let refusal = asked.await.unwrap();
+    let refusal = requester.await.unwrap();
     assert_eq!((refusal.0, &problem(&refusal)["rule"]), (403, &"stop".into()));
     world.is_untouched();
 }
@@ -346,13 +346,13 @@ async fn websocket_opens_after_an_approval() {
     let sender = world.http2().await;
     // The SETTINGS frame of the proxy has arrived with this response.
     assert_eq!(answer(&sender, get(&world.url("/"))).await.0, 200);
-    let asking: Request<AnyBody> = Request::connect(world.url("/ws"))
+    let connect_request: Request<AnyBody> = Request::connect(world.url("/ws"))
         .extension(Protocol::from_static("websocket"))
         .header("sec-websocket-version", "13")
         .body(Full::<Bytes>::default().boxed_unsync())
         .unwrap();
-    let mut asked = sender.clone();
-    let opened = tokio::spawn(async move { asked.send_request(asking).await.unwrap() });
+    let mut requester = sender.clone();
+    let opened = tokio::spawn(async move { requester.send_request(connect_request).await.unwrap() });
     until("the request is held", || world.holds.list().len() == 1).await;
     assert_eq!(world.only().method, "GET");
     world.holds.approve(&world.only().id, None, "alice").unwrap();
@@ -376,14 +376,17 @@ async fn tunnel_without_interception_is_held_before_its_connection() {
     let (reply, stream) = world.world.connect(&target).await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     until("the request is held", || world.holds.list().len() == 1).await;
-    let held = world.only();
-    assert_eq!((held.method.as_str(), held.url.as_str(), held.path.as_str()), ("CONNECT", &*target, ""));
+    let held_request = world.only();
+    assert_eq!(
+        (held_request.method.as_str(), held_request.url.as_str(), held_request.path.as_str()),
+        ("CONNECT", &*target, "")
+    );
     world.is_untouched();
-    world.holds.approve(&held.id, None, "alice").unwrap();
+    world.holds.approve(&held_request.id, None, "alice").unwrap();
     let client = Client::of(&world.upstream.root, "http/1.1");
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = client.0.connect(name, stream).await.unwrap();
-    let reply = ask(&mut stream, &format!("GET /deploy/a HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    let reply = exchange(&mut stream, &format!("GET /deploy/a HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(reply.contains("GET /deploy/a"), "{reply}");
     drop(stream);
     // Rejected: the proxy closes the connection.
@@ -411,8 +414,8 @@ async fn certificate_of_a_host_whose_requests_are_all_held_is_not_mirrored() {
     };
     let world = HoldWorld::with(120, mirrored).await;
     let sender = world.http2().await;
-    let asked = world.held(&sender, "/", 0).await;
+    let requester = world.held_request(&sender, "/", 0).await;
     world.is_untouched();
     world.holds.approve(&world.only().id, None, "alice").unwrap();
-    assert_eq!(asked.await.unwrap().0, 200);
+    assert_eq!(requester.await.unwrap().0, 200);
 }

@@ -41,7 +41,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
 use crate::requests::{CANARY, Store, inject, list};
-use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, exchange, get, http2};
 
 /// All messages that hooks received, as texts.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -262,7 +262,7 @@ impl TestHook {
         address
     }
 
-    fn saw(&self, text: &str) -> bool {
+    fn has_seen(&self, text: &str) -> bool {
         self.seen.lock().iter().any(|message| message.contains(text))
     }
 }
@@ -310,16 +310,16 @@ impl HookWorld {
     }
 
     /// Sends a request on a new HTTP/1.1 connection. Returns the whole response.
-    async fn ask(&self, head: &str, body: &str) -> String {
+    async fn exchange(&self, head: &str, body: &str) -> String {
         let client = Client::of(&self.world.root, "http/1.1");
         let mut stream = self.world.tls(&client, &self.target(), "localhost").await.unwrap();
         let length =
             if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        ask(&mut stream, &format!("{head}\r\nHost: {}\r\n{length}\r\n{body}", self.target())).await
+        exchange(&mut stream, &format!("{head}\r\nHost: {}\r\n{length}\r\n{body}", self.target())).await
     }
 
     async fn get(&self, path: &str) -> String {
-        self.ask(&format!("GET {path} HTTP/1.1"), "").await
+        self.exchange(&format!("GET {path} HTTP/1.1"), "").await
     }
 }
 
@@ -327,7 +327,7 @@ impl HookWorld {
 async fn ext_authz_decides_about_requests_and_changes_their_headers() {
     let world = HookWorld::new(HookProtocol::ExtAuthz, |hook| hook.request_body = true).await;
     let head = "POST /change?a=b HTTP/1.1\r\nX-Gone: 1\r\nX-More: 1\r\nX-Hooked: no";
-    let received = world.ask(head, "the body").await;
+    let received = world.exchange(head, "the body").await;
     assert!(received.starts_with("HTTP/1.1 200") && received.contains("x-of-hook: here"), "{received}");
     assert!(
         received.contains("x-hooked: yes\n") && received.contains("x-more: 1\nx-more: 2\n"),
@@ -339,9 +339,9 @@ async fn ext_authz_decides_about_requests_and_changes_their_headers() {
     for text in
         ["\"/change?a=b\"", "\"POST\"", "body: \"the body\"", "\"x-more\": \"1\"", "\"https\"", "size: 8"]
     {
-        assert!(world.hook.saw(text), "{text}: {:?}", world.hook.seen.lock());
+        assert!(world.hook.has_seen(text), "{text}: {:?}", world.hook.seen.lock());
     }
-    assert!(!world.hook.saw(CANARY), "{:?}", world.hook.seen.lock());
+    assert!(!world.hook.has_seen(CANARY), "{:?}", world.hook.seen.lock());
     let received = world.get("/deny").await;
     assert!(received.starts_with("HTTP/1.1 451") && received.ends_with("the hook says no"), "{received}");
     assert!(received.contains("x-reason: of the hook"), "{received}");
@@ -374,7 +374,7 @@ async fn ext_proc_changes_messages_and_never_gets_injected_values() {
         (hook.request_body, hook.response_headers, hook.response_body) = (true, true, true);
     })
     .await;
-    let received = world.ask("POST /change HTTP/1.1\r\nX-Own: of-the-client", "the body").await;
+    let received = world.exchange("POST /change HTTP/1.1\r\nX-Own: of-the-client", "the body").await;
     assert!(received.starts_with("HTTP/1.1 200") && received.contains("x-response: seen"), "{received}");
     assert!(
         received.contains("x-body: seen\n") && received.contains("body of 7"),
@@ -391,15 +391,15 @@ async fn ext_proc_changes_messages_and_never_gets_injected_values() {
         "response-body end=true POST /change",
         "Bearer ********************",
     ] {
-        assert!(world.hook.saw(text), "{text}: {:?}", world.hook.seen.lock());
+        assert!(world.hook.has_seen(text), "{text}: {:?}", world.hook.seen.lock());
     }
-    let received = world.ask("POST /replace HTTP/1.1", "the long body").await;
+    let received = world.exchange("POST /replace HTTP/1.1", "the long body").await;
     assert!(
         received.ends_with("a new response") && received.contains("content-type: text/plain"),
         "{received}"
     );
-    assert!(world.hook.saw("request-headers end=false :method: POST"), "{:?}", world.hook.seen.lock());
-    assert!(!world.hook.saw("the long body"), "the hook replaced the body without it");
+    assert!(world.hook.has_seen("request-headers end=false :method: POST"), "{:?}", world.hook.seen.lock());
+    assert!(!world.hook.has_seen("the long body"), "the hook replaced the body without it");
     let received = world.get("/immediate").await;
     assert!(received.starts_with("HTTP/1.1 418") && received.ends_with("at once"), "{received}");
     let received = world.get("/late").await;
@@ -410,8 +410,8 @@ async fn ext_proc_changes_messages_and_never_gets_injected_values() {
         let received = world.get(path).await;
         assert!(received.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {received}");
     }
-    assert!(!world.hook.saw(CANARY), "{:?}", world.hook.seen.lock());
-    assert!(!world.hook.saw(&data_encoding::BASE64.encode(CANARY.as_bytes())));
+    assert!(!world.hook.has_seen(CANARY), "{:?}", world.hook.seen.lock());
+    assert!(!world.hook.has_seen(&data_encoding::BASE64.encode(CANARY.as_bytes())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -442,29 +442,29 @@ async fn hook_without_an_answer_refuses_requests_unless_allowed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_and_calls_of_a_hook_are_limited() {
     let small = |hook: &mut HookOptions| {
-        (hook.request_body, hook.body_octets_max, hook.on_error) = (true, 8, OnError::Allow);
+        (hook.request_body, hook.body_bytes_max, hook.on_error) = (true, 8, OnError::Allow);
     };
     for protocol in [HookProtocol::ExtAuthz, HookProtocol::ExtProc] {
         let world = HookWorld::new(protocol, small).await;
-        let (fits, long) = (world.ask("POST /a HTTP/1.1", "12345678").await, "123456789");
+        let (fits, long) = (world.exchange("POST /a HTTP/1.1", "12345678").await, "123456789");
         assert!(fits.contains("body of 8"), "{fits}");
         // A body of known length, and one whose length is not known.
-        let received = world.ask("POST /a HTTP/1.1", long).await;
+        let received = world.exchange("POST /a HTTP/1.1", long).await;
         assert!(received.starts_with("HTTP/1.1 413") && received.contains("at most 8 bytes"), "{received}");
         let client = Client::of(&world.world.root, "h2");
         let (sender, _task) =
             http2(world.world.tls(&client, &world.target(), "localhost").await.unwrap()).await;
         let url = format!("https://{}/a", world.target());
         let pieces = futures_util::stream::iter(
-            ["12345", "6789"].map(|piece| Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from(piece)))),
+            ["12345", "6789"].map(|chunk| Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from(chunk)))),
         );
         let body = http_body_util::StreamBody::new(pieces).boxed_unsync();
         let (status, received) = answer(&sender, HttpRequest::post(url).body(body).unwrap()).await;
         assert_eq!(status, 413, "{received}");
-        assert!(!world.hook.saw(long));
+        assert!(!world.hook.has_seen(long));
     }
     let world = HookWorld::new(HookProtocol::ExtProc, |hook| {
-        (hook.response_body, hook.body_octets_max, hook.on_error) = (true, 8, OnError::Allow);
+        (hook.response_body, hook.body_bytes_max, hook.on_error) = (true, 8, OnError::Allow);
     })
     .await;
     let received = world.get("/a").await;
@@ -473,7 +473,7 @@ async fn bodies_and_calls_of_a_hook_are_limited() {
     let world = Arc::new(HookWorld::new(HookProtocol::ExtAuthz, |hook| hook.calls_max = 1).await);
     let waiting = Arc::clone(&world);
     let waits = tokio::spawn(async move { waiting.get("/silent").await });
-    until("the hook got the first request", || world.hook.saw("/silent")).await;
+    until("the hook got the first request", || world.hook.has_seen("/silent")).await;
     assert!(world.get("/a").await.starts_with("HTTP/1.1 503"));
     waits.abort();
     let _ = waits.await;
@@ -518,8 +518,8 @@ async fn hook_decisions_are_audited_before_the_request_is_sent() {
         (&reply, &"hook".into(), &false.into())
     );
     let text = std::fs::read(&file).unwrap();
-    let found =
-        audit_proof::export::verify(&*text, &audit_proof::kept::StoredHeads::default(), None).unwrap();
+    let found = audit_proof::export::verify(&*text, &audit_proof::stored_heads::StoredHeads::default(), None)
+        .unwrap();
     assert!(found.good, "{:?}", found.faults);
 }
 
@@ -545,7 +545,7 @@ async fn hooks_get_only_their_hosts_and_decide_about_tunnels() {
         let client = Client::of(&world.upstream.root, "http/1.1");
         let opened = world.world.tls(&client, &world.target(), "localhost").await;
         assert_eq!(opened.is_ok(), is_open, "{opened:?}");
-        assert_eq!(world.hook.saw("\"CONNECT\""), is_open);
+        assert_eq!(world.hook.has_seen("\"CONNECT\""), is_open);
     }
 }
 
@@ -558,9 +558,9 @@ async fn example_refuses_private_keys() {
         (hook.url, hook.request_body) = (url, true);
     })
     .await;
-    let received = world.ask("POST /a HTTP/1.1", "a body").await;
+    let received = world.exchange("POST /a HTTP/1.1", "a body").await;
     assert!(received.starts_with("HTTP/1.1 200") && received.contains("body of 6"), "{received}");
-    let received = world.ask("POST /a HTTP/1.1", "-----BEGIN EC PRIVATE KEY-----").await;
+    let received = world.exchange("POST /a HTTP/1.1", "-----BEGIN EC PRIVATE KEY-----").await;
     assert!(
         received.starts_with("HTTP/1.1 403") && received.contains("contains a private key"),
         "{received}"
@@ -575,7 +575,7 @@ fn invalid_hooks_are_rejected_with_their_key() {
         (HookOptions { name: String::new(), ..usual() }, "name"),
         (HookOptions { hosts: list(&["https://a"]), ..usual() }, "host"),
         (HookOptions { timeout: Duration::from_secs(61), ..usual() }, "timeout_ms"),
-        (HookOptions { body_octets_max: 5 << 20, ..usual() }, "body_bytes_max"),
+        (HookOptions { body_bytes_max: 5 << 20, ..usual() }, "body_bytes_max"),
         (HookOptions { calls_max: 0, ..usual() }, "calls_max"),
         (HookOptions { protocol: HookProtocol::ExtAuthz, response_body: true, ..usual() }, "protocol"),
     ] {

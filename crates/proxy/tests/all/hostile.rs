@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use x509::HostOrIp;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head, now};
+use crate::world::{Client, TIMEOUT, Upstream, World, authority, exchange, head, now};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_hello_may_arrive_byte_by_byte() {
@@ -77,7 +77,7 @@ async fn ambiguous_requests_are_rejected() {
         "GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n",
     ] {
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let response = ask(&mut stream, request).await;
+        let response = exchange(&mut stream, request).await;
         assert!(response.starts_with("HTTP/1.1 400") || response.is_empty(), "{request:?}: {response}");
     }
 }
@@ -108,16 +108,16 @@ async fn content_length_with_chunks_and_bare_line_feeds_are_rejected() {
     ] {
         // Sends the request alone and after a valid request, over TLS and over plain TCP.
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let response = ask(&mut stream, &request).await;
+        let response = exchange(&mut stream, &request).await;
         assert!(response.starts_with("HTTP/1.1 400"), "{request:?}: {response}");
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
         let right = format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n");
-        let response = ask(&mut stream, &format!("{right}{request}")).await;
+        let response = exchange(&mut stream, &format!("{right}{request}")).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{request:?}: {response}");
         let response = head(&mut stream).await;
         assert!(response.starts_with("HTTP/1.1 400"), "the second, {request:?}: {response}");
         let response =
-            ask(&mut world.tcp().await, &request.replacen(" / ", " http://localhost:1/ ", 1)).await;
+            exchange(&mut world.tcp().await, &request.replacen(" / ", " http://localhost:1/ ", 1)).await;
         assert!(
             response.starts_with("HTTP/1.1 4") || response.starts_with("HTTP/1.1 502"),
             "{request:?}: {response}"
@@ -175,8 +175,8 @@ async fn many_names_of_one_client_use_bounded_minting_and_memory() {
     assert_eq!(counts.minted + counts.refused, NAMES);
     let in_an_hour = u64::from(BURST) + 60;
     assert!((u64::from(BURST)..in_an_hour).contains(&counts.minted), "{counts:?}");
-    let held = (0..in_an_hour).filter_map(|number| store.held(&id(number)));
-    let bytes: usize = held.map(|held| held.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
+    let cached = (0..in_an_hour).filter_map(|number| store.cached(&id(number)));
+    let bytes: usize = cached.map(|cached| cached.outcome.as_ref().unwrap().certified.cert[0].len()).sum();
     assert!(bytes as u64 <= BYTES_MAX && !store.is_empty(), "{bytes} octets of {}", store.len());
     fetch([10, 0, 0, 2], NAMES).await.expect("another client has its own");
 }
@@ -212,7 +212,8 @@ async fn connect_inside_an_intercepted_connection_returns_405() {
     let client = Client::of(&world.root, "http/1.1");
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let response = ask(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
+    let response =
+        exchange(&mut stream, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.1 405"), "{response}");
     assert_eq!(upstream.made(), 0);
 }
@@ -229,7 +230,7 @@ async fn alternative_forms_of_an_address_match_the_same_rules() {
     let port = world.running.address.port();
     for (host, status) in [("127.0.0.1", 508), ("[::ffff:127.0.0.1]", 508), ("0.0.0.0", 403)] {
         let (_, mut stream) = world.connect(&format!("{host}:{port}")).await;
-        let response = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        let response = exchange(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {response}");
     }
 }
@@ -247,11 +248,12 @@ async fn metadata_addresses_are_unreachable_by_every_method() {
     };
     for host in ["[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "[64:ff9b::a9fe:a9fe]", "0.0.0.0"] {
         let request = format!("GET http://{host}/latest HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let response = ask(&mut world.tcp().await, &request).await;
+        let response = exchange(&mut world.tcp().await, &request).await;
         assert!(is_refused(&response), "{host}, in full: {response}");
         let (_, mut stream) = world.connect(&format!("{host}:80")).await;
         let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n";
-        let response = ask(&mut stream, &format!("GET /ws HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n")).await;
+        let response =
+            exchange(&mut stream, &format!("GET /ws HTTP/1.1\r\nHost: {host}\r\n{upgrade}\r\n")).await;
         assert!(is_refused(&response), "{host}, WebSocket behind CONNECT: {response}");
     }
     let (response, mut stream) = world.connect("169.254.169.254:80").await;
@@ -260,6 +262,6 @@ async fn metadata_addresses_are_unreachable_by_every_method() {
     let mut stream = world.tcp().await;
     stream.write_all(&[5, 1, 0, 5, 1, 0, 1, 192, 0, 0, 192, 0, 80]).await.unwrap();
     stream.read_exact(&mut [0; 12]).await.unwrap();
-    let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: 192.0.0.192\r\n\r\n").await;
+    let response = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: 192.0.0.192\r\n\r\n").await;
     assert!(is_refused(&response), "SOCKS5: {response}");
 }

@@ -11,7 +11,7 @@ use proxy::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{AnyBody, Client, TIMEOUT, Upstream, World, ask, http2};
+use crate::world::{AnyBody, Client, TIMEOUT, Upstream, World, exchange, http2};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -46,7 +46,7 @@ async fn begun(world: &World) -> TcpStream {
 
 /// Asserts that the proxy still serves another client.
 async fn assert_serves(world: &World) {
-    let reply = ask(&mut world.tcp().await, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let reply = exchange(&mut world.tcp().await, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
 }
 
@@ -68,8 +68,8 @@ async fn http2_connect_behaves_like_http1_connect() {
             request = request.header("proxy-authorization", format!("Bearer {token}"));
         }
         let body: AnyBody = Full::<Bytes>::default().boxed_unsync();
-        let asked = sender.clone().send_request(request.body(body).unwrap());
-        tokio::time::timeout(TIMEOUT, asked).await.unwrap().unwrap()
+        let response_future = sender.clone().send_request(request.body(body).unwrap());
+        tokio::time::timeout(TIMEOUT, response_future).await.unwrap().unwrap()
     };
     let target = format!("localhost:{}", upstream.address.port());
     for token in [None, Some("token-of-eve")] {
@@ -87,7 +87,7 @@ async fn http2_connect_behaves_like_http1_connect() {
         streams.push(client.0.connect("localhost".try_into().unwrap(), tunnel).await.unwrap());
     }
     for (number, stream) in streams.iter_mut().enumerate() {
-        let reply = ask(stream, &format!("GET /{number} HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        let reply = exchange(stream, &format!("GET /{number} HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
         assert!(reply.contains(&format!("GET /{number} HTTP/1.1\n")), "{reply}");
     }
 }

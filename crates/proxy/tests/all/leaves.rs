@@ -66,8 +66,8 @@ async fn leaf_validity_is_limited_to_47_days_and_serials_are_unique() {
 async fn process_leaf_keys_rotate_over_time() {
     let keys = Arc::new(LeafKeys::new().unwrap());
     let stop = CancellationToken::new();
-    let (kept, stopping) = (Arc::clone(&keys), stop.clone());
-    let keeping = tokio::spawn(async move { kept.keep(Duration::from_millis(10), stopping).await });
+    let (rotated, stopping) = (Arc::clone(&keys), stop.clone());
+    let keeping = tokio::spawn(async move { rotated.keep(Duration::from_millis(10), stopping).await });
     for kind in [LeafKeyKind::P256, LeafKeyKind::Rsa2048] {
         let (began, mut seen) = (Instant::now(), HashSet::new());
         while seen.len() < 3 {

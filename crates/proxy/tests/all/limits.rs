@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, exchange, get, head, http2};
 
 /// Starts a plain TCP server that handles each connection with `serve`. Returns its port.
 async fn plain<F, W>(serve: F) -> u16
@@ -67,8 +67,8 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
             "y".repeat(4 << 10).parse().unwrap(),
         );
     }
-    let mut again = sender.clone();
-    let refused = tokio::time::timeout(TIMEOUT, again.send_request(large)).await.unwrap();
+    let mut second_sender = sender.clone();
+    let refused = tokio::time::timeout(TIMEOUT, second_sender.send_request(large)).await.unwrap();
     assert!(refused.is_err() || refused.is_ok_and(|reply| reply.status() == 431));
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
@@ -80,7 +80,7 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
         let _ = stream.write_all(huge.as_bytes()).await;
     })
     .await;
-    let reply = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+    let reply = exchange(&mut world.tcp().await, &request(port, "/", "")).await;
     assert!(reply.starts_with("HTTP/1.1 502"), "{reply}");
 }
 
@@ -97,12 +97,12 @@ async fn silent_upstream_times_out_on_response_and_handshake() {
         let _ = stream.read_to_end(&mut all).await;
     })
     .await;
-    let reply = ask(&mut world.tcp().await, &request(silent, "/", "")).await;
+    let reply = exchange(&mut world.tcp().await, &request(silent, "/", "")).await;
     assert!(reply.starts_with("HTTP/1.1 504") && reply.contains("http_response_timeout"), "{reply}");
     // An upstream that never completes the TLS handshake.
     let target = format!("localhost:{silent}");
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let reply = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    let reply = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(reply.starts_with("HTTP/1.1 504") && reply.contains("connection_timeout"), "{reply}");
 }
 
@@ -149,7 +149,7 @@ async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
             }
         })
         .await;
-        let reply = ask(&mut world.tcp().await, &request(port, "/", "")).await;
+        let reply = exchange(&mut world.tcp().await, &request(port, "/", "")).await;
         assert!(reply.starts_with("HTTP/1.1 200") && open.now() > 0, "{reply}");
     }
     (world, open)
@@ -216,7 +216,7 @@ async fn forbidden_fields_are_removed_from_request_trailers() {
         "POST / HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\nTrailer: {names}\r\nTE: trailers\r\n\
          Connection: te\r\n\r\n3\r\nabc\r\n0\r\n{lines}\r\n"
     );
-    let by_http1 = ask(&mut stream, &request).await;
+    let by_http1 = exchange(&mut stream, &request).await;
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     let trailers = TRAILERS.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("7")));
@@ -242,19 +242,19 @@ async fn silent_clients_do_not_block_new_clients() {
     })
     .await;
     let mut busy = world.tcp().await;
-    assert!(ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"));
+    assert!(exchange(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"));
     let mut silent = Vec::new();
     for _ in 0..16 {
         silent.push(world.tcp().await);
         let mut newcomer = world.tcp().await;
-        let reply = ask(&mut newcomer, &request(port, "/", "")).await;
+        let reply = exchange(&mut newcomer, &request(port, "/", "")).await;
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
     let mut oldest = silent.remove(0);
     let ended = tokio::time::timeout(TIMEOUT, oldest.read(&mut [0])).await.unwrap();
     assert!(ended.is_err() || ended.is_ok_and(|count| count == 0), "the oldest went");
     assert!(
-        ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
+        exchange(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
         "it was served before"
     );
     // Active clients of one address may use an eighth of the connections.
@@ -276,7 +276,10 @@ async fn silent_clients_do_not_block_new_clients() {
     let other = tokio::net::TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = other.connect(world.running.address).await.unwrap();
-    assert!(ask(&mut other, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"), "another address");
+    assert!(
+        exchange(&mut other, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
+        "another address"
+    );
 }
 
 /// Only a trusted load balancer may state the address of its client.
@@ -329,7 +332,7 @@ async fn ambiguously_framed_responses_are_rejected() {
         "HTTP/1.1 200 OK\r\nX: y\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\n",
     ] {
-        let reply = ask(&mut world.tcp().await, &request(answering(answer).await, "/", "")).await;
+        let reply = exchange(&mut world.tcp().await, &request(answering(answer).await, "/", "")).await;
         assert!(
             reply.starts_with("HTTP/1.1 502") && reply.contains("http_protocol_error"),
             "{answer:?}: {reply}"
@@ -393,11 +396,11 @@ async fn expect_continue_is_answered_and_trailers_are_forwarded() {
         }
         let asked = String::from_utf8_lossy(&body).to_ascii_lowercase();
         let sum = if asked.contains("x-sum: 7") { "told" } else { "untold" };
-        let told = format!(
+        let response_text = format!(
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checked\r\nConnection: close\r\n\r\n\
              3\r\nyes\r\n0\r\nX-Checked: {sum}\r\n\r\n"
         );
-        let _ = stream.write_all(told.as_bytes()).await;
+        let _ = stream.write_all(response_text.as_bytes()).await;
     })
     .await;
     let mut stream = world.tcp().await;

@@ -70,9 +70,9 @@ fn leaf_of(pem: &str, key: &str) -> Certificate {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificate_and_key_are_issued_over_http() {
     let world = world().await;
-    let asked = (0..32).map(|_| get(&world, "?server_name=a.example&signature_schemes=804%2C403"));
+    let requested = (0..32).map(|_| get(&world, "?server_name=a.example&signature_schemes=804%2C403"));
     let all: HashSet<(StatusCode, String)> =
-        futures_util::future::join_all(asked).await.into_iter().collect();
+        futures_util::future::join_all(requested).await.into_iter().collect();
     assert_eq!((all.len(), world.running.store().counts().minted), (1, 1), "one for all");
     let (status, pem) = all.into_iter().next().unwrap();
     assert_eq!(status, StatusCode::OK);
@@ -92,7 +92,7 @@ async fn certificate_and_key_are_issued_over_http() {
 
 /// Repeats the request until a key is ready. The proxy generates no key during a request.
 async fn get_soon(world: &World, query: &str) -> String {
-    let asking = async {
+    let retrying = async {
         loop {
             match get(world, query).await {
                 (StatusCode::OK, pem) => return pem,
@@ -101,7 +101,7 @@ async fn get_soon(world: &World, query: &str) -> String {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(TIMEOUT, asking).await.unwrap()
+    tokio::time::timeout(TIMEOUT, retrying).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,12 +116,12 @@ async fn rsa_consumers_receive_leaves_with_stock_rsa_keys() {
     assert_eq!(leaf_of(&pem, &pem).public_key.spki, rsa.public_key.spki, "one key of a consumer");
     let (_, pem) = get(&world, "?server_name=a.example&signature_schemes=804%2C403").await;
     assert_eq!(leaf_of(&pem, &pem).public_key.bits, 256, "whose client verifies ECDSA");
-    let asked = DiscoveryRequest {
+    let requested = DiscoveryRequest {
         type_url: TYPE_URL.to_owned(),
         resource_names: vec!["a.example".to_owned()],
         ..DiscoveryRequest::default()
     };
-    let response = discovery(&world).await.fetch_secrets(asked).await.unwrap().into_inner();
+    let response = discovery(&world).await.fetch_secrets(requested).await.unwrap().into_inner();
     assert_eq!(secret(&response.resources[0]).1.fingerprint, rsa.fingerprint);
     assert_eq!(world.running.store().counts().minted, 3);
 }
@@ -130,11 +130,12 @@ async fn rsa_consumers_receive_leaves_with_stock_rsa_keys() {
 async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), is_shared: bool) -> World {
     let store = Store::open(url).await.unwrap();
     // The timeout allows for a slow test machine.
-    let kept = SecondLevelOptions { is_shared, trip_timeout: TIMEOUT, ..SecondLevelOptions::default() };
+    let level_options =
+        SecondLevelOptions { is_shared, trip_timeout: TIMEOUT, ..SecondLevelOptions::default() };
     let options = proxy::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         upstream_roots: vec![of.1.to_vec()],
-        second_level: Some(SecondLevel::new(store, Arc::clone(ring), kept)),
+        second_level: Some(SecondLevel::new(store, Arc::clone(ring), level_options)),
         minting: Some(options()),
         ..proxy::Options::default()
     };
@@ -200,19 +201,21 @@ async fn discovery(world: &World) -> SecretDiscoveryServiceClient<Channel> {
 
 /// One delta stream.
 struct Delta {
-    asks: mpsc::Sender<DeltaDiscoveryRequest>,
+    request_sender: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: tonic::Streaming<DeltaDiscoveryResponse>,
 }
 
 impl Delta {
     async fn open(world: &World) -> Result<Self, tonic::Status> {
-        let (asks, asked) = mpsc::channel(16);
-        let asked = futures_util::stream::unfold(asked, async |mut asked| Some((asked.recv().await?, asked)));
-        let responses = discovery(world).await.delta_secrets(asked.boxed()).await?.into_inner();
-        Ok(Self { asks, responses })
+        let (request_sender, requested) = mpsc::channel(16);
+        let requested = futures_util::stream::unfold(requested, async |mut requested| {
+            Some((requested.recv().await?, requested))
+        });
+        let responses = discovery(world).await.delta_secrets(requested.boxed()).await?.into_inner();
+        Ok(Self { request_sender, responses })
     }
 
-    async fn ask(&self, subscribe: &[&str], unsubscribe: &[&str], has: &[(&str, &str)]) {
+    async fn discovery_request(&self, subscribe: &[&str], unsubscribe: &[&str], has: &[(&str, &str)]) {
         let all = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let versions: HashMap<_, _> =
             has.iter().map(|(name, version)| (name.to_string(), version.to_string())).collect();
@@ -223,7 +226,7 @@ impl Delta {
             initial_resource_versions: versions,
             ..DeltaDiscoveryRequest::default()
         };
-        self.asks.send(request).await.unwrap();
+        self.request_sender.send(request).await.unwrap();
     }
 
     async fn next(&mut self) -> Option<DeltaDiscoveryResponse> {
@@ -244,7 +247,7 @@ fn secret(resource: &Any) -> (Secret, Certificate) {
 async fn delta_sds_sends_updates_and_limits_names() {
     let world = world().await;
     let mut delta = Delta::open(&world).await.unwrap();
-    delta.ask(&["a.example", "a.other"], &[], &[]).await;
+    delta.discovery_request(&["a.example", "a.other"], &[], &[]).await;
     let (mut resources, mut removed, mut nonces) = (Vec::new(), Vec::new(), HashSet::new());
     while resources.is_empty() || removed.is_empty() {
         let response = delta.next().await.unwrap();
@@ -259,7 +262,9 @@ async fn delta_sds_sends_updates_and_limits_names() {
     assert_eq!(leaf.subject_alt_names, [GeneralName::Dns("a.example".into())]);
     // A version that the client already has is not sent until the client requests it again. A rejected version is not sent again
     // immediately.
-    delta.ask(&["a.example", "b.example"], &["a.other"], &[("a.example", &first.version)]).await;
+    delta
+        .discovery_request(&["a.example", "b.example"], &["a.other"], &[("a.example", &first.version)])
+        .await;
     let response = delta.next().await.unwrap();
     assert_eq!(response.resources[0].name, "b.example");
     let nack = DeltaDiscoveryRequest {
@@ -267,15 +272,15 @@ async fn delta_sds_sends_updates_and_limits_names() {
         error_detail: Some(Status { code: 3, message: "no".into() }),
         ..DeltaDiscoveryRequest::default()
     };
-    delta.asks.send(nack).await.unwrap();
-    delta.ask(&["a.example"], &[], &[]).await;
+    delta.request_sender.send(nack).await.unwrap();
+    delta.discovery_request(&["a.example"], &[], &[]).await;
     let response = delta.next().await.unwrap();
     assert_eq!(
         (response.resources[0].name.as_str(), &response.resources[0].version),
         ("a.example", &first.version)
     );
     // The fourth name exceeds the limit.
-    delta.ask(&["c.example", "d.example"], &[], &[]).await;
+    delta.discovery_request(&["c.example", "d.example"], &[], &[]).await;
     let ended = loop {
         match tokio::time::timeout(TIMEOUT, delta.responses.message()).await.unwrap() {
             Ok(Some(_)) => {}
@@ -289,44 +294,47 @@ async fn delta_sds_sends_updates_and_limits_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sds_streams_are_limited_and_end_on_shutdown() {
     let world = world().await;
-    let mut held = vec![Delta::open(&world).await.unwrap(), Delta::open(&world).await.unwrap()];
+    let mut streams = vec![Delta::open(&world).await.unwrap(), Delta::open(&world).await.unwrap()];
     let refused = Delta::open(&world).await.err().unwrap();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
     let stopping = tokio::spawn(world.running.stop(TIMEOUT));
-    for delta in &mut held {
+    for delta in &mut streams {
         assert!(delta.next().await.is_none(), "it ends");
     }
-    drop(held);
+    drop(streams);
     assert!(stopping.await.unwrap(), "nothing is cut off");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn state_of_the_world_sds_sends_the_requested_secrets() {
     let world = world().await;
-    let (asks, asked) = mpsc::channel::<DiscoveryRequest>(16);
-    let asked = futures_util::stream::unfold(asked, async |mut asked| Some((asked.recv().await?, asked)));
+    let (request_sender, requested) = mpsc::channel::<DiscoveryRequest>(16);
+    let requested = futures_util::stream::unfold(requested, async |mut requested| {
+        Some((requested.recv().await?, requested))
+    });
     let mut client = discovery(&world).await;
-    let mut responses = client.stream_secrets(asked.boxed()).await.unwrap().into_inner();
-    let ask = |names: &[&str], nonce: &str| DiscoveryRequest {
+    let mut responses = client.stream_secrets(requested.boxed()).await.unwrap().into_inner();
+    let discovery_request = |names: &[&str], nonce: &str| DiscoveryRequest {
         type_url: TYPE_URL.to_owned(),
         resource_names: names.iter().map(ToString::to_string).collect(),
         response_nonce: nonce.to_owned(),
         ..DiscoveryRequest::default()
     };
-    asks.send(ask(&["a.example", "a.other"], "")).await.unwrap();
+    request_sender.send(discovery_request(&["a.example", "a.other"], "")).await.unwrap();
     let first = responses.message().await.unwrap().unwrap();
     assert_eq!(secret(&first.resources[0]).0.name, "a.example");
     assert!(!first.nonce.is_empty() && !first.version_info.is_empty());
     // An acknowledgement, a request with a stale nonce, which the proxy ignores, and a request with another name.
-    asks.send(ask(&["a.example", "a.other"], &first.nonce)).await.unwrap();
-    asks.send(ask(&["b.example"], "stale")).await.unwrap();
-    asks.send(ask(&["c.example", "a.example"], &first.nonce)).await.unwrap();
+    request_sender.send(discovery_request(&["a.example", "a.other"], &first.nonce)).await.unwrap();
+    request_sender.send(discovery_request(&["b.example"], "stale")).await.unwrap();
+    request_sender.send(discovery_request(&["c.example", "a.example"], &first.nonce)).await.unwrap();
     let second = responses.message().await.unwrap().unwrap();
     assert_eq!(secret(&second.resources[0]).0.name, "c.example");
     // A unary fetch returns the same secret.
-    let fetched = client.fetch_secrets(ask(&["a.example", "a.other"], "")).await.unwrap().into_inner();
+    let fetched =
+        client.fetch_secrets(discovery_request(&["a.example", "a.other"], "")).await.unwrap().into_inner();
     assert_eq!(fetched.resources, first.resources);
-    let wrong = DiscoveryRequest { type_url: "another".into(), ..ask(&["a.example"], "") };
+    let wrong = DiscoveryRequest { type_url: "another".into(), ..discovery_request(&["a.example"], "") };
     assert_eq!(client.fetch_secrets(wrong).await.unwrap_err().code(), tonic::Code::InvalidArgument);
 }
 

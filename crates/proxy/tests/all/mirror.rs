@@ -14,7 +14,7 @@ use hyper::client::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
-use proxy::certificate_store::{SecondLevel, SecondLevelOptions, WhenAway};
+use proxy::certificate_store::{OutagePolicy, SecondLevel, SecondLevelOptions};
 use proxy::mint::{LeafKeyKind, LeafKeys, MintError, Minter, MirrorTemplate, MirrorTemplateError, new_root};
 use proxy::{Action, Options, ProxyMetrics, Rules};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -29,7 +29,7 @@ use x509::build::{self, CertificateSpec, Extension};
 use x509::{Certificate, DistinguishedName, GeneralName, HostOrIp, KeyUsage, SerialNumber, UnixTime};
 
 use crate::permission::{Behaviour, Judge};
-use crate::world::{Client, TIMEOUT, World, ask, authority, echo_service, leaf, now};
+use crate::world::{Client, TIMEOUT, World, authority, echo_service, exchange, leaf, now};
 
 const DAY: i64 = 86_400;
 /// Both HTTP versions.
@@ -136,7 +136,7 @@ impl Server {
 }
 
 async fn get(stream: &mut TlsStream<TcpStream>, host: &str) -> String {
-    ask(stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await
+    exchange(stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await
 }
 
 fn is_usual(leaf: &Certificate, name: &str) {
@@ -249,12 +249,12 @@ async fn upstream_failure_returns_an_error_page_under_an_ordinary_leaf() {
     // A port that is bound and has no listener.
     let silent = TcpSocket::new_v4().unwrap();
     silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let away = silent.local_addr().unwrap().to_string();
+    let silent_address = silent.local_addr().unwrap().to_string();
     let server = Server::start(shown(&["shop.example"])).await;
     let over = Shown { first: now().plus(-9 * DAY), last: now().plus(-DAY), ..shown(&["shop.example"]) };
     let over = Server::start(over).await;
     let cases = [
-        (&server, "shop.example", away, "connection_refused"),
+        (&server, "shop.example", silent_address, "connection_refused"),
         (&over, "shop.example", over.target(), "tls_certificate_error"),
         // Signed by another root.
         (&over, "shop.example", server.target(), "tls_certificate_error"),
@@ -384,7 +384,7 @@ async fn mirrored_leaf_is_reused_after_restart() {
     let mut seen = HashSet::new();
     for (name, minted) in [("a.shop.example", 1), ("b.shop.example", 0)] {
         let level = SecondLevelOptions {
-            when_away: WhenAway::Refuse,
+            when_away: OutagePolicy::Refuse,
             trip_timeout: TIMEOUT,
             lease: 2 * TIMEOUT,
             leaves_max: 1_000,

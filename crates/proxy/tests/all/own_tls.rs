@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, now};
+use crate::world::{Client, TIMEOUT, Upstream, World, authority, exchange, now};
 
 /// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
@@ -51,33 +51,33 @@ async fn http2_streams_authenticate_separately_and_pages_are_public() {
     let stream = by_tls(&world, &root, "h2").await;
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let ask = async |method: Method, uri: &str, credential: Option<&str>| -> Response<_> {
+    let exchange = async |method: Method, uri: &str, credential: Option<&str>| -> Response<_> {
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(credential) = credential {
             request = request.header("proxy-authorization", credential);
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
-        let asked = tokio::time::timeout(TIMEOUT, sender.clone().send_request(request)).await;
-        asked.unwrap().unwrap()
+        let answered = tokio::time::timeout(TIMEOUT, sender.clone().send_request(request)).await;
+        answered.unwrap().unwrap()
     };
     let target = upstream.address.to_string();
-    let known = ask(Method::CONNECT, &target, Some(BASIC)).await;
+    let known = exchange(Method::CONNECT, &target, Some(BASIC)).await;
     assert_eq!(known.status(), StatusCode::OK);
     for credential in [None, Some("Basic YWxpY2U6U2VjcmV0")] {
-        let unknown = ask(Method::CONNECT, &target, credential).await;
+        let unknown = exchange(Method::CONNECT, &target, credential).await;
         assert_eq!(unknown.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED, "{credential:?}");
     }
     for (uri, wanted) in [
         ("https://proxy.example:3128/ca.pem", "BEGIN CERTIFICATE"),
         ("https://proxy.example:3128/proxy.pac", "\"HTTPS proxy.example:3128\""),
     ] {
-        let page = ask(Method::GET, uri, None).await;
+        let page = exchange(Method::GET, uri, None).await;
         assert_eq!(page.status(), StatusCode::OK, "{uri}");
         let response = page.into_body().collect().await.unwrap().to_bytes();
         assert!(String::from_utf8_lossy(&response).contains(wanted), "{uri}: {response:?}");
     }
-    let asked = ask(Method::GET, "http://a.example/", None).await;
-    assert_eq!(asked.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+    let answered = exchange(Method::GET, "http://a.example/", None).await;
+    assert_eq!(answered.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +99,7 @@ async fn socks5_works_inside_tls() {
     }
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = client.0.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-    let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
+    let response = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
@@ -121,7 +121,7 @@ async fn tls_parent_proxy_is_verified_against_the_upstream_roots() {
         .await;
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+        let response = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
         assert!(response.contains(wanted), "{wanted}: {response}");
     }
 }

@@ -24,7 +24,7 @@ use proxy::certificate_store::{Backend, SecondLevel, SecondLevelOptions};
 use proxy::minting::sds::TYPE_URL;
 use proxy::minting::sds::proto::DiscoveryRequest;
 use proxy::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
-use proxy::permission::{Options, Token, WhenAway};
+use proxy::permission::{Options, OutagePolicy, Token};
 use proxy::tables::{CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf};
 use store::{Store, StoreError, StoreUrl};
 use testbed::until;
@@ -33,7 +33,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Endpoint;
 use uuid::Uuid;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority};
+use crate::world::{Client, TIMEOUT, Upstream, World, authority, exchange};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -120,8 +120,8 @@ impl Judge {
                 response.headers_mut().insert(LOCATION, place.parse().unwrap());
             }
             Behaviour::Endless | Behaviour::Huge => {
-                let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 4_096])));
-                let endless = futures_util::stream::repeat_with(piece);
+                let chunk = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 4_096])));
+                let endless = futures_util::stream::repeat_with(chunk);
                 *response.body_mut() = StreamBody::new(endless).boxed_unsync();
                 if matches!(behaviour, Behaviour::Huge) {
                     response.headers_mut().insert(CONTENT_LENGTH, (1_u64 << 40).into());
@@ -163,7 +163,7 @@ async fn concurrent_clients_cause_one_permission_request() {
         tokio::spawn(async move {
             let client = Client::fresh(&world.root);
             let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-            ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await
+            exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await
         })
     });
     for reply in futures_util::future::join_all(clients).await {
@@ -186,9 +186,9 @@ async fn concurrent_clients_cause_one_permission_request() {
 struct Watched(Store, Arc<AtomicUsize>);
 
 impl Backend for Watched {
-    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+    fn lookup<'a>(&'a self, exchange: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         self.1.fetch_add(1, SeqCst);
-        Backend::look(&self.0, ask)
+        Backend::lookup(&self.0, exchange)
     }
 
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {
@@ -309,7 +309,7 @@ async fn missing_permission_response_denies_or_allows_by_policy() {
             "{behaviour:?}"
         );
         assert_eq!(refusing.running.store().counts().minted, 0);
-        let allowing = world(&upstream, Options { when_away: WhenAway::Allow, ..options }).await;
+        let allowing = world(&upstream, Options { when_away: OutagePolicy::Allow, ..options }).await;
         let (reply, _stream) = allowing.connect("localhost:443").await;
         assert!(reply.starts_with("HTTP/1.1 200"), "{behaviour:?}: {reply}");
         let client = Client::fresh(&allowing.root);
@@ -318,8 +318,8 @@ async fn missing_permission_response_denies_or_allows_by_policy() {
     }
     assert_eq!(elsewhere.questions(), 0, "redirects are not followed");
     // No server listens at this address.
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let options = Options { timeout: TIMEOUT, ..Options::new(format!("http://{gone}/")) };
+    let unused_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let options = Options { timeout: TIMEOUT, ..Options::new(format!("http://{unused_address}/")) };
     let (reply, _) = world(&upstream, options).await.connect("localhost:443").await;
     assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
 }
@@ -328,7 +328,7 @@ async fn missing_permission_response_denies_or_allows_by_policy() {
 async fn unavailable_permission_service_is_probed_rarely_and_recovers() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::start_with(Behaviour::Status(503)).await;
-    let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
+    let world = world(&upstream, Options { when_away: OutagePolicy::Allow, ..judge.options() }).await;
     let began = Instant::now();
     for number in 0..40 {
         let (reply, _stream) = world.connect(&format!("n{number}.example:443")).await;

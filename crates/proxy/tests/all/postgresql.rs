@@ -20,7 +20,7 @@ const TOKEN: &str = "token-of-ci";
 const PASSWORD: &str = "canary-of-the-database";
 const PROXY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A proxy before a server that sends `said` after the startup packet, without TLS.
+/// A proxy before a server that sends `messages` after the startup packet, without TLS.
 struct Sessions {
     world: World,
     port: u16,
@@ -28,16 +28,16 @@ struct Sessions {
 }
 
 impl Sessions {
-    async fn before(said: Vec<u8>) -> Self {
+    async fn before(messages: Vec<u8>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let said = said.clone();
+                let messages = messages.clone();
                 tokio::spawn(async move {
                     let length = stream.read_u32().await.unwrap_or(4);
                     let _ = stream.read_exact(&mut vec![0; length as usize - 4]).await;
-                    let _ = stream.write_all(&said).await;
+                    let _ = stream.write_all(&messages).await;
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 });
             }
@@ -148,7 +148,7 @@ async fn hostile_first_packets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_server_gets_no_password_and_ends_the_session() {
-    for (said, wanted) in [
+    for (messages, wanted) in [
         // It requests the password in clear, or as MD5, without TLS.
         (message(b'R', b"\0\0\0\x03"), "SCRAM-SHA-256 only"),
         (message(b'R', b"\0\0\0\x05salt"), "SCRAM-SHA-256 only"),
@@ -164,9 +164,12 @@ async fn hostile_server_gets_no_password_and_ends_the_session() {
             "no such database",
         ),
     ] {
-        let sessions = Sessions::before(said.clone()).await;
+        let sessions = Sessions::before(messages.clone()).await;
         let answer = sessions.answer(&client("shop", TOKEN)).await;
-        assert!(answer.contains(wanted) && !answer.contains("secret of the server"), "{said:?}: {answer:?}");
+        assert!(
+            answer.contains(wanted) && !answer.contains("secret of the server"),
+            "{messages:?}: {answer:?}"
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use x509::GeneralName;
 
-use crate::world::{self, Answers, AnyBody, Client, Speaks, TIMEOUT, Upstream, World, ask, head, leaf};
+use crate::world::{self, Answers, AnyBody, Client, Speaks, TIMEOUT, Upstream, World, exchange, head, leaf};
 
 fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
     let mut rules = Rules::new(default);
@@ -33,7 +33,7 @@ async fn requests_are_forwarded_over_http1_and_http2() {
     let own = leaf(&stream);
     assert_eq!(own.subject_alt_names, [GeneralName::Dns("localhost".into())]);
     assert!(own.not_after.since(own.not_before) <= 47 * 86_400 + 3_600, "{own:?}");
-    let reply = ask(
+    let reply = exchange(
         &mut stream,
         &format!("POST /a?b HTTP/1.1\r\nHost: {target}\r\nConnection: x-mine, keep-alive\r\nX-Mine: 1\r\nX-Yours: 2\r\n\
                   Proxy-Authorization: Basic eDp5\r\nTE: gzip, trailers\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -48,8 +48,8 @@ async fn requests_are_forwarded_over_http1_and_http2() {
         reply.contains("x-yours: 2\n") && reply.contains("te: trailers\n") && reply.contains("body of 3\n"),
         "{reply}"
     );
-    for gone in ["x-mine", "proxy-authorization", "keep-alive"] {
-        assert!(!reply.to_lowercase().contains(gone), "{gone}: {reply}");
+    for removed in ["x-mine", "proxy-authorization", "keep-alive"] {
+        assert!(!reply.to_lowercase().contains(removed), "{removed}: {reply}");
     }
 
     let client = Client::of(&world.root, "h2");
@@ -73,7 +73,7 @@ async fn upstream_connections_and_tls_sessions_are_reused() {
     for _ in 0..3 {
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
         for _ in 0..3 {
-            let reply = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+            let reply = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
             assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         }
         kinds.push(stream.get_ref().1.handshake_kind().unwrap());
@@ -96,14 +96,14 @@ async fn sni_selects_the_host_and_connect_target_is_the_fallback() {
     // that name too.
     let mut stream = world.tls(&client, &target, "a.example").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Dns("a.example".into())]);
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     // A ClientHello for an address has no SNI.
     let stream = world.tls(&client, &target, "127.0.0.1").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Ip("127.0.0.1".parse().unwrap())]);
     // The upstream certificate does not have this name: the proxy returns 502 with the reason.
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     assert!(
         reply.starts_with("HTTP/1.1 502")
             && reply.contains("proxy-status: bulla; error=tls_certificate_error"),
@@ -131,10 +131,10 @@ async fn request_host_must_match_the_host_of_its_connection() {
     for (host, status) in cases {
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = world.tls(&client, &format!("localhost:{port}"), "localhost").await.unwrap();
-        let reply = ask(&mut stream, &request_head(host)).await;
+        let reply = exchange(&mut stream, &request_head(host)).await;
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "TLS, {host}: {reply}");
         let reply =
-            ask(&mut stream, &format!("GET https://{host}/ HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+            exchange(&mut stream, &format!("GET https://{host}/ HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "TLS in full, {host}: {reply}");
         let stream =
             world.tls(&Client::of(&world.root, "h2"), &format!("localhost:{port}"), "localhost").await;
@@ -145,14 +145,14 @@ async fn request_host_must_match_the_host_of_its_connection() {
             "HTTP/2, {host}"
         );
         let (_, mut stream) = world.connect(&format!("localhost:{plain}")).await;
-        let reply = ask(&mut stream, &request_head(host)).await;
+        let reply = exchange(&mut stream, &request_head(host)).await;
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "in the clear, {host}: {reply}");
     }
     // A connection to an address accepts requests for that address and for names that resolve to it.
     for (host, status) in [("127.0.0.1", 200), ("localhost", 200), ("front.example", 421), ("127.0.0.2", 421)]
     {
         let (_, mut stream) = world.connect(&format!("127.0.0.1:{plain}")).await;
-        let reply = ask(&mut stream, &request_head(host)).await;
+        let reply = exchange(&mut stream, &request_head(host)).await;
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "to an address, {host}: {reply}");
     }
 }
@@ -169,18 +169,18 @@ async fn names_are_tunneled_or_rejected_by_rules() {
     let port = upstream.address.port();
     let direct = Client::of(&upstream.root, "http/1.1");
     let mut stream = world.tls(&direct, &format!("localhost:{port}"), "localhost").await.unwrap();
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let (reply, _) = world.connect("x.bad.example:443").await;
     assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("http_request_denied"), "{reply}");
     // Only the SNI has the rejected name: the proxy returns an error page.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "x.bad.example").await.unwrap();
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 403") && reply.contains("not allowed"), "{reply}");
     // The name is rejected on a connection for another name too.
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "front.example").await.unwrap();
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 403"), "{reply}");
     assert_eq!(world.running.store().counts().minted, 2, "nothing is minted for what is passed on");
 }
@@ -198,7 +198,7 @@ async fn rejection_is_sent_before_the_request_body_arrives() {
     // The client sends header and body separately, as many clients do.
     for _ in 0..3 {
         let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
-        let reply = ask(&mut stream, head).await;
+        let reply = exchange(&mut stream, head).await;
         assert!(reply.starts_with("HTTP/1.1 403"), "before the body came: {reply}");
         testbed::write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
@@ -233,10 +233,10 @@ async fn ntlm_connections_are_not_shared_and_http2_cookies_are_joined() {
     let get = |more: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
     // A connection that NTLM has authenticated is not reused for other users.
     for more in ["Authorization: NTLM abc\r\n", "Authorization: negotiate abc\r\n", ""] {
-        let reply = ask(&mut world.tcp().await, &get(more)).await;
+        let reply = exchange(&mut world.tcp().await, &get(more)).await;
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     }
-    ask(&mut world.tcp().await, &get("")).await;
+    exchange(&mut world.tcp().await, &get("")).await;
     assert_eq!(
         made.load(std::sync::atomic::Ordering::Relaxed),
         3,
@@ -278,13 +278,14 @@ async fn plain_http_and_protocol_upgrades_are_forwarded() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let mut stream = world.tcp().await;
-    let reply = ask(&mut stream, &format!("GET http://{address}/x HTTP/1.1\r\nHost: other\r\n\r\n")).await;
+    let reply =
+        exchange(&mut stream, &format!("GET http://{address}/x HTTP/1.1\r\nHost: other\r\n\r\n")).await;
     assert!(reply.ends_with("GET /x HTTP/1.1"), "{reply}");
     let (reply, mut stream) = world.connect(&address.to_string()).await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let upgrade =
         format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
-    let reply = ask(&mut stream, &upgrade).await;
+    let reply = exchange(&mut stream, &upgrade).await;
     assert!(reply.starts_with("HTTP/1.1 101") && reply.to_lowercase().contains("upgrade: echo"), "{reply}");
     stream.write_all(b"ping").await.unwrap();
     let mut pong = [0; 4];
@@ -297,7 +298,7 @@ async fn proxy_serves_its_own_pages_and_rejects_requests_to_itself() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let own = world.running.address;
-    let of = async |request: String| ask(&mut world.tcp().await, &request).await;
+    let of = async |request: String| exchange(&mut world.tcp().await, &request).await;
     let reply = of(format!("GET /proxy.pac HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
     assert!(reply.contains(&format!("return \"PROXY {own}\"")), "{reply}");
     let reply = of("GET /proxy.pac HTTP/1.1\r\nHost: \"; evil\r\n\r\n".to_owned()).await;
@@ -305,7 +306,7 @@ async fn proxy_serves_its_own_pages_and_rejects_requests_to_itself() {
     let reply = of("GET http://bulla.proxy/ca.pem HTTP/1.1\r\nHost: bulla.proxy\r\n\r\n".to_owned()).await;
     assert!(reply.contains("BEGIN CERTIFICATE"), "{reply}");
     let (_, mut stream) = world.connect(&own.to_string()).await;
-    let reply = ask(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
+    let reply = exchange(&mut stream, &format!("GET /x HTTP/1.1\r\nHost: {own}\r\n\r\n")).await;
     assert!(reply.starts_with("HTTP/1.1 508"), "{reply}");
     let (reply, _) = world.connect("nosuch.invalid").await;
     assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
@@ -340,7 +341,7 @@ async fn shutdown_closes_idle_connections_at_once() {
     let target = format!("localhost:{}", upstream.address.port());
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
+    exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(world.running.stop(TIMEOUT).await, "a connection that waits for a request ends at once");
 }
 
@@ -394,10 +395,11 @@ async fn clients_are_not_led_to_http3() {
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::of(&world.root, "http/1.1"), &target, "localhost").await.unwrap();
     let get = format!("GET / HTTP/1.1\r\nHost: {target}\r\n");
-    let reply = ask(&mut stream, &format!("{get}\r\n")).await;
+    let reply = exchange(&mut stream, &format!("{get}\r\n")).await;
     assert!(reply.starts_with("HTTP/1.1 200") && !reply.to_lowercase().contains("alt-svc"), "{reply}");
     // UDP over HTTP would carry HTTP/3. The server does not get the request to switch, and the client continues by HTTP.
-    let reply = ask(&mut stream, &format!("{get}Connection: upgrade\r\nUpgrade: connect-udp\r\n\r\n")).await;
+    let reply =
+        exchange(&mut stream, &format!("{get}Connection: upgrade\r\nUpgrade: connect-udp\r\n\r\n")).await;
     assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("upgrade none"), "{reply}");
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = world::http2(stream).await;

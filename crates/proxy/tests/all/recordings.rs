@@ -68,9 +68,9 @@ async fn upstream() -> u16 {
                     "HTTP/1.1 200 OK\r\n{headers}Location: /to/{cookie}?again={cookie}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
                 );
                 let _ = stream.write_all(begin.as_bytes()).await;
-                for piece in pieces {
-                    let _ = stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await;
-                    let _ = stream.write_all(&[&piece[..], b"\r\n"].concat()).await;
+                for chunk in pieces {
+                    let _ = stream.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).await;
+                    let _ = stream.write_all(&[&chunk[..], b"\r\n"].concat()).await;
                 }
                 let _ = stream.write_all(b"0\r\n\r\n").await;
             });
@@ -92,14 +92,14 @@ async fn credentials_are_redacted_in_recorded_bodies_in_any_encoding() {
         options.requests.secrets = Some(Store::with(CANARY));
         options.requests.record = Some(RecordOptions {
             folder: folder.path().to_owned(),
-            body_octets_max: MOST,
-            octets_max: 1 << 20,
+            body_bytes_max: MOST,
+            bytes_max: 1 << 20,
             redact_headers: Vec::new(),
             redact_query: list(&["token"]),
         });
     })
     .await;
-    let kept = [
+    let redacted = [
         ("/split", "it is [redacted]!"),
         ("/json", "{\"token\":\"[redacted]\",\"a\":\"\\\"[redacted]\\\"\"}"),
         ("/form", "t=[redacted]"),
@@ -107,8 +107,8 @@ async fn credentials_are_redacted_in_recorded_bodies_in_any_encoding() {
         // The recorded part ends inside the credential.
         ("/cut", &format!("{}[redacted]", "x".repeat(MOST - 8))),
     ];
-    let not_kept = [("/br", "content coding"), ("/binary", "the body is not text, and a credential was")];
-    let paths = kept.iter().chain(&not_kept).map(|(path, _)| *path).chain(["/coded"]);
+    let omitted = [("/br", "content coding"), ("/binary", "the body is not text, and a credential was")];
+    let paths = redacted.iter().chain(&omitted).map(|(path, _)| *path).chain(["/coded"]);
     for path in paths.clone() {
         let mut stream = world.tcp().await;
         let body = format!("token=of-mine&again={CANARY}");
@@ -128,10 +128,10 @@ async fn credentials_are_redacted_in_recorded_bodies_in_any_encoding() {
         let of = |entry: &&serde_json::Value| entry["request"]["url"].as_str().unwrap().ends_with(wanted);
         entries.iter().find(of).unwrap()["response"]["content"].clone()
     };
-    for (path, wanted) in kept {
+    for (path, wanted) in redacted {
         assert_eq!(content(path)["text"], wanted, "{path}: {}", content(path));
     }
-    for (path, why) in not_kept {
+    for (path, why) in omitted {
         let content = content(path);
         assert_eq!(content["text"], "", "{path}");
         assert!(content["comment"].as_str().unwrap().contains(why), "{content}");
@@ -154,8 +154,8 @@ async fn redacted_headers_and_query_values_are_redacted_in_bodies() {
         options.requests.rules = RequestRules::compile(&rules).unwrap();
         options.requests.record = Some(RecordOptions {
             folder: folder.path().to_owned(),
-            body_octets_max: 4_096,
-            octets_max: 1 << 20,
+            body_bytes_max: 4_096,
+            bytes_max: 1 << 20,
             redact_headers: list(&["X-Mine"]),
             redact_query: list(&["token"]),
         });
@@ -166,7 +166,7 @@ async fn redacted_headers_and_query_values_are_redacted_in_bodies() {
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
     let request = "GET /x?token=hidden%2D1-long&b=seen HTTP/1.1\r\nHost: b.example\r\nAuthorization: Bearer hidden-2-long\r\n\
                    Cookie: a=hidden-3-long; b=hidden-4-long\r\nX-Mine: hidden-5-long\r\n\r\n";
-    let response = crate::world::ask(&mut stream, request).await;
+    let response = crate::world::exchange(&mut stream, request).await;
     for number in 2..6 {
         assert!(
             response.contains(&format!("hidden-{number}-long")),

@@ -15,7 +15,7 @@ use proxy::requests::{
 };
 use proxy::{Options, Rules};
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, exchange, head};
 
 pub(crate) const CANARY: &str = "canary-4711-injected";
 
@@ -23,7 +23,7 @@ pub(crate) const CANARY: &str = "canary-4711-injected";
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     value: Mutex<Option<String>>,
-    asked: AtomicUsize,
+    fetches: AtomicUsize,
 }
 
 impl Store {
@@ -34,12 +34,12 @@ impl Store {
 
 impl Secrets for Store {
     fn fetch<'a>(&'a self, path: &'a str, _: &'a [Vec<String>]) -> Fetching<'a> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.fetches.fetch_add(1, Ordering::Relaxed);
         let value = self.value.lock().clone().map(Secret::new);
         Box::pin(async move {
             assert_eq!(path, "/team/api");
             let fetched = |value| Fetched { values: vec![value], version: Some("v1".to_owned()) };
-            value.map(fetched).ok_or(SecretUnavailable::Away("it is a test".to_owned()))
+            value.map(fetched).ok_or(SecretUnavailable::StoreUnavailable("it is a test".to_owned()))
         })
     }
 
@@ -74,7 +74,7 @@ async fn world(upstream: &Upstream, rules: &[RuleText], change: impl FnOnce(&mut
 async fn get(world: &World, target: &str, name: &str, path: &str, more: &str) -> String {
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, target, name).await.unwrap();
-    ask(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n{more}\r\n")).await
+    exchange(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n{more}\r\n")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,7 +158,7 @@ async fn credential_is_injected_only_for_the_host_of_its_rule() {
     // A connection for another name does not receive the credential, although the request names the host.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
-    let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let response = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.1 421") && !response.contains("canary"), "{response}");
     // Another server does not receive the credential under that name, whatever its certificate.
     let elsewhere = format!("127.0.0.1:{port}");
@@ -166,10 +166,10 @@ async fn credential_is_injected_only_for_the_host_of_its_rule() {
     assert!(response.starts_with("HTTP/1.1 421") && !response.contains("canary"), "{response}");
     // Over plain HTTP the proxy does not inject the credential. The proxy rejects TRACE.
     let mut stream = world.tcp().await;
-    let response = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let response = exchange(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.1 403") && response.contains("plain HTTP"), "{response}");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let response = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let response = exchange(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(response.starts_with("HTTP/1.1 405") && !response.contains("canary"), "{response}");
     // Without the credential the proxy sends no request.
     *store.value.lock() = None;
@@ -200,7 +200,7 @@ async fn insecure_credential_is_not_injected_for_another_target() {
     for (server, status) in [("localhost", "200"), ("127.0.0.1", "421")] {
         // Plain HTTP after CONNECT: the host of the request may differ from the CONNECT target.
         let (_, mut stream) = world.connect(&format!("{server}:{plain}")).await;
-        let response = ask(&mut stream, host).await;
+        let response = exchange(&mut stream, host).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {response}");
         assert_eq!(response.contains(&bearer), status == "200", "{server}: {response}");
         // TLS without verification: the SNI is only a claim of the client, too.
@@ -345,8 +345,8 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
     let upstream = Upstream::for_all().await;
     let record = RecordOptions {
         folder: har.clone(),
-        body_octets_max: 16,
-        octets_max: 1 << 20,
+        body_bytes_max: 16,
+        bytes_max: 1 << 20,
         redact_headers: list(&["X-Mine"]),
         redact_query: list(&["token"]),
     };
@@ -369,9 +369,9 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
          Content-Type: text/plain\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let response = ask(&mut stream, &request).await;
+    let response = exchange(&mut stream, &request).await;
     assert!(response.contains("hidden-4"), "the server has it all: {response}");
-    ask(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    exchange(&mut stream, "GET /again HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     get(&world, &format!("localhost:{port}"), "localhost", "/secret", "").await;
     let text = until(&log, |text| text.lines().count() == 3).await;
     let lines: Vec<serde_json::Value> =
@@ -409,7 +409,7 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
     std::fs::rename(&log, folder.path().join("old.log")).unwrap();
     world.running.reopen();
     until(&log, |_| log.exists()).await;
-    ask(&mut stream, "GET /third HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+    exchange(&mut stream, "GET /third HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     until(&log, |text| text.contains("/third")).await;
     // The new rules reject this CONNECT.
     let mut names = Rules::new(proxy::Action::Intercept);
@@ -449,8 +449,8 @@ async fn recording_and_logged_rules_depend_on_the_response() {
     let world = world(&upstream, &rules, |options| {
         options.requests.record = Some(RecordOptions {
             folder: har.clone(),
-            body_octets_max: 16,
-            octets_max: 1 << 20,
+            body_bytes_max: 16,
+            bytes_max: 1 << 20,
             redact_headers: Vec::new(),
             redact_query: Vec::new(),
         });
@@ -472,7 +472,8 @@ async fn recording_and_logged_rules_depend_on_the_response() {
     let typed = crate::ways::typed("text/html").await;
     let (_, mut stream) = world.connect(&format!("localhost:{typed}")).await;
     let method = "M".repeat(1_000);
-    let response = ask(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+    let response =
+        exchange(&mut stream, &format!("{method} /typed HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 403"), "{response}");
     let text = until(&log, |text| text.contains("/typed")).await;
     let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -494,7 +495,7 @@ async fn changed_rules_apply_from_the_next_request_without_failures() {
         let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
         askers.push(tokio::spawn(async move {
             for _ in 0..100 {
-                let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+                let response = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
                 assert!(response.starts_with("HTTP/1.1 200") && response.contains("x-rule: "), "{response}");
             }
             stream
@@ -509,7 +510,7 @@ async fn changed_rules_apply_from_the_next_request_without_failures() {
     world.running.change_rules(Rules::default(), Policy::default(), of("last"), None);
     for asker in askers {
         let mut stream = asker.await.unwrap();
-        let response = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
+        let response = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
         assert!(response.contains("x-rule: last\n"), "a connection that was there: {response}");
     }
 }

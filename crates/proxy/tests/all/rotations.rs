@@ -15,7 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::requests::list;
-use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, ask, authority, get, head, http2};
+use crate::world::{
+    Answers, AnyBody, Client, Speaks, Upstream, World, authority, exchange, get, head, http2,
+};
 
 const REQUESTS: usize = 10_000;
 const ROTATIONS: usize = 20;
@@ -161,7 +163,7 @@ async fn posted(listens: bool) -> String {
     });
     let (_, mut stream) = world.connect(&format!("localhost:{port}")).await;
     let post = "POST /pay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok";
-    let reply = ask(&mut stream, post).await;
+    let reply = exchange(&mut stream, post).await;
     server.await.unwrap();
     reply
 }
@@ -211,7 +213,7 @@ async fn a_request_is_sent_again_although_its_host_has_one_connection_only() {
     let target = format!("localhost:{port}");
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
-    let reply = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let reply = exchange(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("done"), "{reply}");
     assert_eq!(upstream.made(), 1);
 }

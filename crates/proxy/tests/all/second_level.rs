@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::{Keyring, RsaStock};
 use proxy::certificate_store::{
-    Backend, CertificateStore, FetchError, KeyRecipients, LeafId, NewNameLimit, SecondLevel,
-    SecondLevelOptions, WhenAway,
+    Backend, CertificateStore, FetchError, KeyRecipients, LeafId, NewNameLimit, OutagePolicy, SecondLevel,
+    SecondLevelOptions,
 };
 use proxy::mint::{Authority, KeysByOwner, Leaf, LeafKeyKind, LeafKeySharing, LeafKeys, MintError, Minter};
 use proxy::tables::{CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf, SEALED_LEAF_KEYS};
@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_secs(3);
 
 /// Timeouts that allow for a slow test machine.
 const PATIENT: SecondLevelOptions = SecondLevelOptions {
-    when_away: WhenAway::Mint,
+    when_away: OutagePolicy::Mint,
     trip_timeout: TIMEOUT,
     lease: Duration::from_secs(120),
     leaves_max: 100_000,
@@ -117,8 +117,8 @@ impl Proxy {
         self.minted.load(SeqCst)
     }
 
-    fn is_away(&self) -> bool {
-        self.store.counts().second.away
+    fn is_unavailable(&self) -> bool {
+        self.store.counts().second.unavailable
     }
 }
 
@@ -145,7 +145,7 @@ enum Fault {
 #[derive(Clone)]
 struct Spied {
     store: Store,
-    looks: Arc<AtomicUsize>,
+    lookups: Arc<AtomicUsize>,
     hangs: Arc<AtomicBool>,
     fault: Arc<parking_lot::Mutex<Option<Fault>>>,
     keys_put: Arc<AtomicUsize>,
@@ -157,7 +157,7 @@ impl Spied {
     fn new(store: Store) -> Self {
         Self {
             store,
-            looks: Arc::default(),
+            lookups: Arc::default(),
             hangs: Arc::default(),
             fault: Arc::default(),
             keys_put: Arc::default(),
@@ -177,11 +177,14 @@ impl Spied {
 }
 
 impl Backend for Spied {
-    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+    fn lookup<'a>(
+        &'a self,
+        lease_request: LeafLeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         async move {
-            self.looks.fetch_add(1, SeqCst);
+            self.lookups.fetch_add(1, SeqCst);
             self.hang().await;
-            self.store.look(ask).await
+            self.store.lookup(lease_request).await
         }
         .boxed()
     }
@@ -239,9 +242,9 @@ impl Backend for Spied {
 
 #[tokio::test]
 async fn leaf_keys_are_stored_again_after_leaves_are_evicted() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let evicts = Arc::new(Notify::new());
-    let spied = Spied { evicts: Some(Arc::clone(&evicts)), ..Spied::new(place.open().await) };
+    let spied = Spied { evicts: Some(Arc::clone(&evicts)), ..Spied::new(database.open().await) };
     let proxy = Proxy::new(spied.clone(), &ring(), PATIENT, authority().0);
     for name in ["a.example", "b.example"] {
         proxy.fetch(name).await.unwrap();
@@ -259,13 +262,13 @@ async fn leaf_keys_are_stored_again_after_leaves_are_evicted() {
 }
 
 /// Runs 32 tasks for each of 50 names at each of two proxies.
-async fn each_name_is_minted_once(place: Database) {
+async fn each_name_is_minted_once(database: Database) {
     const NAMES: usize = 50;
     const TASKS: usize = 32;
     let (ring, (authority, _)) = (ring(), authority());
     let proxies = [
-        Proxy::new(place.open().await, &ring, PATIENT, authority.clone()),
-        Proxy::new(place.open().await, &ring, PATIENT, authority),
+        Proxy::new(database.open().await, &ring, PATIENT, authority.clone()),
+        Proxy::new(database.open().await, &ring, PATIENT, authority),
     ];
     let mut all = Vec::new();
     for name in (0..NAMES).flat_map(|number| std::iter::repeat_n(format!("host{number}.example"), TASKS)) {
@@ -312,11 +315,11 @@ async fn minting_for_ever(proxy: &Proxy) -> tokio::task::JoinHandle<Result<(), F
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_minting_releases_the_lease() {
     const HOUR: Duration = Duration::from_secs(3_600);
-    let place = Database::postgres().await;
+    let database = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let long = SecondLevelOptions { lease: HOUR, ..PATIENT };
-    let leaving = Proxy::new(place.open().await, &ring, long, authority.clone());
-    let other = Proxy::new(place.open().await, &ring, long, authority);
+    let leaving = Proxy::new(database.open().await, &ring, long, authority.clone());
+    let other = Proxy::new(database.open().await, &ring, long, authority);
     minting_for_ever(&leaving).await.abort();
     tokio::time::timeout(TIMEOUT, other.fetch("a.example")).await.expect("it waits for the lease").unwrap();
     assert_eq!(other.minted(), 1);
@@ -324,12 +327,12 @@ async fn cancelled_minting_releases_the_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_of_a_dead_proxy_is_taken_over_after_it_expires() {
-    let place = Database::postgres().await;
+    let database = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     // Long enough for the other proxy to find the lease.
     let short = SecondLevelOptions { lease: Duration::from_secs(15), ..PATIENT };
-    let dying = Proxy::new(place.open().await, &ring, short, authority.clone());
-    let other = Proxy::new(place.open().await, &ring, short, authority);
+    let dying = Proxy::new(database.open().await, &ring, short, authority.clone());
+    let other = Proxy::new(database.open().await, &ring, short, authority);
     let minting = minting_for_ever(&dying).await;
     other.fetch("a.example").await.unwrap();
     let counts = other.store.counts().second;
@@ -341,17 +344,17 @@ async fn lease_of_a_dead_proxy_is_taken_over_after_it_expires() {
     // If the first proxy returns, it finds the leaf of the other proxy.
     minting.abort();
     assert!(minting.await.unwrap_err().is_cancelled());
-    let (dying_again, theirs) =
+    let (returned, theirs) =
         (dying.fetch("a.example").await.unwrap(), other.fetch("a.example").await.unwrap());
-    assert_eq!(der(&dying_again), der(&theirs));
+    assert_eq!(der(&returned), der(&theirs));
 }
 
 #[tokio::test]
 async fn failed_minting_releases_the_lease() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let failing = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
-    let other = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let failing = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
+    let other = Proxy::new(database.open().await, &ring, PATIENT, authority);
     let mint = || async { Err(MintError::NoRsaKey) };
     let failed = failing.store.fetch(&failing.id("a.example"), CLIENT, now(), mint).await.unwrap_err();
     assert_eq!(failed, FetchError::Mint(MintError::NoRsaKey));
@@ -360,18 +363,18 @@ async fn failed_minting_releases_the_lease() {
 }
 
 async fn with_fault(fault: Fault) -> (Proxy, Proxy, bool) {
-    let place = Database::postgres().await;
+    let database = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let short = SecondLevelOptions { lease: SHORT, ..PATIENT };
-    let spied = Spied::new(place.open().await);
+    let spied = Spied::new(database.open().await);
     *spied.fault.lock() = Some(fault);
     let first = Proxy::new(spied.clone(), &ring, short, authority.clone());
-    let second = Proxy::new(place.open().await, &ring, short, authority);
+    let second = Proxy::new(database.open().await, &ring, short, authority);
     let theirs = der(&first.fetch("a.example").await.unwrap());
     assert!(spied.fault.lock().is_none(), "the fault was met");
     assert_eq!(first.store.counts().second.failures, 1);
     let ours = der(&second.fetch("a.example").await.unwrap());
-    until("it is asked again", || !first.is_away()).await;
+    until("it is asked again", || !first.is_unavailable()).await;
     (first, second, theirs == ours)
 }
 
@@ -391,13 +394,13 @@ async fn leaf_stored_despite_a_reported_error_is_shared() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_are_served_during_a_database_outage() {
-    let place = Database::dedicated_postgres().await;
+    let database = Database::dedicated_postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     // Longer than by default: on a slow machine a call may take a second.
     let usual = SecondLevelOptions { trip_timeout: Duration::from_secs(10), ..SecondLevelOptions::default() };
     let proxies = [
-        Proxy::new(place.open().await, &ring, usual, authority.clone()),
-        Proxy::new(place.open().await, &ring, usual, authority),
+        Proxy::new(database.open().await, &ring, usual, authority.clone()),
+        Proxy::new(database.open().await, &ring, usual, authority),
     ];
     let (served, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
     let load: Vec<_> = (0..4)
@@ -416,12 +419,12 @@ async fn clients_are_served_during_a_database_outage() {
         })
         .collect();
     until("clients are served", || served.load(SeqCst) > 20).await;
-    place.stop().await;
-    until("it is noticed", || proxies.iter().all(Proxy::is_away)).await;
+    database.stop().await;
+    until("it is noticed", || proxies.iter().all(Proxy::is_unavailable)).await;
     let before = served.load(SeqCst);
     until("they are served without it", || served.load(SeqCst) > before + 20).await;
-    place.resume().await;
-    until("it is back", || proxies.iter().all(|proxy| !proxy.is_away())).await;
+    database.resume().await;
+    until("it is back", || proxies.iter().all(|proxy| !proxy.is_unavailable())).await;
     stop.cancel();
     for client in load {
         client.await.unwrap();
@@ -430,7 +433,7 @@ async fn clients_are_served_during_a_database_outage() {
     let began = Instant::now();
     for number in 0.. {
         assert!(began.elapsed() < TIMEOUT, "they never share again");
-        until("it is back", || proxies.iter().all(|proxy| !proxy.is_away())).await;
+        until("it is back", || proxies.iter().all(|proxy| !proxy.is_unavailable())).await;
         let name = format!("again{number}.example");
         let leaves = [proxies[0].fetch(&name).await.unwrap(), proxies[1].fetch(&name).await.unwrap()];
         if der(&leaves[0]) == der(&leaves[1]) {
@@ -441,9 +444,9 @@ async fn clients_are_served_during_a_database_outage() {
 
 #[tokio::test]
 async fn hanging_database_delays_one_request_and_recovers() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let spied = Spied::new(place.open().await);
+    let spied = Spied::new(database.open().await);
     let hasty = SecondLevelOptions { trip_timeout: HUNG, ..PATIENT };
     let proxy = Proxy::new(spied.clone(), &ring, hasty, authority);
     proxy.fetch("kept.example").await.unwrap();
@@ -452,26 +455,26 @@ async fn hanging_database_delays_one_request_and_recovers() {
         proxy.fetch(&format!("host{number}.example")).await.unwrap();
     }
     let counts = proxy.store.counts().second;
-    assert!(counts.away && counts.without == 10, "{counts:?}");
-    assert_eq!(spied.looks.load(SeqCst), 2, "the first of the ten alone waited");
+    assert!(counts.unavailable && counts.without == 10, "{counts:?}");
+    assert_eq!(spied.lookups.load(SeqCst), 2, "the first of the ten alone waited");
     proxy.fetch("kept.example").await.unwrap();
     spied.hangs.store(false, SeqCst);
-    until("it is back", || !proxy.is_away()).await;
+    until("it is back", || !proxy.is_unavailable()).await;
     proxy.fetch("new.example").await.unwrap();
-    assert_eq!(spied.looks.load(SeqCst), 3);
+    assert_eq!(spied.lookups.load(SeqCst), 3);
 }
 
 #[tokio::test]
 async fn refuse_policy_rejects_only_new_names_during_an_outage() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let spied = Spied::new(place.open().await);
+    let spied = Spied::new(database.open().await);
     let trip_timeout = HUNG;
-    let strict = SecondLevelOptions { when_away: WhenAway::Refuse, trip_timeout, ..PATIENT };
+    let strict = SecondLevelOptions { when_away: OutagePolicy::Refuse, trip_timeout, ..PATIENT };
     let proxy = Proxy::new(spied.clone(), &ring, strict, authority);
     proxy.fetch("known.example").await.unwrap();
     spied.hangs.store(true, SeqCst);
-    assert_eq!(proxy.fetch("new.example").await.unwrap_err(), FetchError::Away);
+    assert_eq!(proxy.fetch("new.example").await.unwrap_err(), FetchError::StoreUnavailable);
     proxy.fetch("known.example").await.unwrap();
     assert_eq!(proxy.minted(), 1);
 }
@@ -479,15 +482,15 @@ async fn refuse_policy_rejects_only_new_names_during_an_outage() {
 #[tokio::test]
 async fn leaves_survive_restart_in_a_private_file_without_plaintext_names() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let before = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let before = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
     let leaf = der(&before.fetch("a.example").await.unwrap());
     drop(before);
-    let after = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let after = Proxy::new(database.open().await, &ring, PATIENT, authority);
     assert_eq!(der(&after.fetch("a.example").await.unwrap()), leaf);
     assert_eq!(after.minted(), 0);
-    let file = place.path("data/bulla.db");
+    let file = database.path("data/bulla.db");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // The file contains no name, certificate or key in plaintext.
     let rows = store::testing::rows_of(&file);
@@ -514,10 +517,10 @@ fn spki(der: &[u8]) -> Vec<u8> {
 }
 
 /// Tests a shared database, and a file after a restart.
-async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
+async fn leaves_of_users_are_found_by_themselves_alone(database: Database) {
     let (ring, (authority, _)) = (ring(), authority());
     let keys = || KeysByOwner::for_users(64, DAY, RsaStock::new(2));
-    let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let first = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
     let own = keys();
     let shared = der(&first.fetch("a.example").await.unwrap());
     let alice = of_user(&first, &own, "alice", "a.example").await;
@@ -527,7 +530,7 @@ async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     let all: HashSet<_> = [&shared, &alice, &bob].map(|leaf| spki(leaf)).into();
     assert_eq!(all.len(), 3, "and no other's");
     // Each user finds the own leaf with its original key, although this proxy has generated other keys.
-    let (second, others) = (Proxy::new(place.open().await, &ring, PATIENT, authority), keys());
+    let (second, others) = (Proxy::new(database.open().await, &ring, PATIENT, authority), keys());
     for (user, name, leaf) in
         [("alice", "a.example", &alice), ("alice", "b.example", &other), ("bob", "a.example", &bob)]
     {
@@ -550,29 +553,33 @@ async fn users_find_only_their_own_leaves_on_sqlite() {
 
 #[tokio::test]
 async fn user_keys_are_deleted_with_their_leaves() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let proxy = Proxy::new(database.open().await, &ring, PATIENT, authority);
     let keys = KeysByOwner::for_users(64, DAY, RsaStock::new(2));
     for (user, name) in [("alice", "a.example"), ("alice", "b.example"), ("bob", "a.example")] {
         of_user(&proxy, &keys, user, name).await;
     }
-    let store = place.open().await;
-    let kept = async || store::Keys::of(&store).sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
-    assert_eq!(kept().await, 2, "one of each");
+    let store = database.open().await;
+    let stored_count =
+        async || store::Keys::of(&store).sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap();
+    assert_eq!(stored_count().await, 2, "one of each");
     let after = now().plus(DAY.as_secs() as i64 + 10).0 * 1_000_000;
     proxy::tables::ProxyLeaves::of(&store).tidy(after, 1_000).await.unwrap();
-    assert_eq!((proxy::tables::ProxyLeaves::of(&store).counts().await.unwrap(), kept().await), (0, 0));
+    assert_eq!(
+        (proxy::tables::ProxyLeaves::of(&store).counts().await.unwrap(), stored_count().await),
+        (0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_user_at_two_proxies_mints_each_leaf_once() {
     const TASKS: usize = 32;
-    let place = Database::postgres().await;
+    let database = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let mut proxies = Vec::new();
     for _ in 0..2 {
-        let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+        let proxy = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
         proxies.push((proxy, KeysByOwner::for_users(64, DAY, RsaStock::new(2))));
     }
     let all: Vec<_> = (0..2 * TASKS)
@@ -602,7 +609,7 @@ async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyRecipients, kind
 
 #[tokio::test]
 async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
-    let place = Database::postgres().await;
+    let database = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let stock = RsaStock::new(2);
     let keeping = tokio::spawn({
@@ -611,7 +618,7 @@ async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
     });
     until("the stock is ready", || stock.ready() >= 2).await;
     keeping.abort();
-    let proxy = async || Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let proxy = async || Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
     let keys = || KeysByOwner::for_consumers(64, DAY, stock.clone());
     let (first, second) = (proxy().await, proxy().await);
     let (own, others) = (keys(), keys());
@@ -626,36 +633,39 @@ async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
     let found = second.fetch("a.example").await.unwrap();
     assert!(second.minted() == 0 && found.to_pem().is_none());
     // A local consumer of one machine is not local to another machine.
-    let here = for_consumer(&first, &own, KeyRecipients::ThisMachine, LeafKeyKind::P256).await;
-    assert_ne!(for_consumer(&second, &others, KeyRecipients::ThisMachine, LeafKeyKind::P256).await, here);
+    let local_leaf = for_consumer(&first, &own, KeyRecipients::ThisMachine, LeafKeyKind::P256).await;
+    assert_ne!(
+        for_consumer(&second, &others, KeyRecipients::ThisMachine, LeafKeyKind::P256).await,
+        local_leaf
+    );
 }
 
 #[tokio::test]
 async fn leaf_that_cannot_be_decrypted_is_minted_and_stored_again() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (theirs, ours, (authority, _)) = (ring(), ring(), authority());
-    let before = Proxy::new(place.open().await, &theirs, PATIENT, authority.clone());
+    let before = Proxy::new(database.open().await, &theirs, PATIENT, authority.clone());
     let leaf = der(&before.fetch("a.example").await.unwrap());
-    let proxy = Proxy::new(place.open().await, &ours, PATIENT, authority.clone());
+    let proxy = Proxy::new(database.open().await, &ours, PATIENT, authority.clone());
     let anew = der(&proxy.fetch("a.example").await.unwrap());
     assert_ne!(anew, leaf);
     assert_eq!((proxy.minted(), proxy.store.counts().second.undecryptable), (1, 1));
-    let next = Proxy::new(place.open().await, &ours, PATIENT, authority);
+    let next = Proxy::new(database.open().await, &ours, PATIENT, authority);
     assert_eq!((der(&next.fetch("a.example").await.unwrap()), next.minted()), (anew, 0));
 }
 
 #[tokio::test]
 async fn leaf_from_a_swapped_database_row_is_minted_again() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let before = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let before = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
     for name in ["a.example", "b.example"] {
         before.fetch(name).await.unwrap();
     }
     drop(before);
-    let file = place.path("data/bulla.db");
+    let file = database.path("data/bulla.db");
     store::testing::execute(&file, "UPDATE proxy_leaves SET sealed = (SELECT max(sealed) FROM proxy_leaves)");
-    let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let proxy = Proxy::new(database.open().await, &ring, PATIENT, authority);
     let leaves =
         [der(&proxy.fetch("a.example").await.unwrap()), der(&proxy.fetch("b.example").await.unwrap())];
     assert_ne!(leaves[0], leaves[1]);
@@ -664,10 +674,10 @@ async fn leaf_from_a_swapped_database_row_is_minted_again() {
 
 #[tokio::test]
 async fn two_cas_share_neither_leaves_nor_keys() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let ring = ring();
-    let first = Proxy::new(place.open().await, &ring, PATIENT, authority().0);
-    let second = Proxy::new(place.open().await, &ring, PATIENT, authority().0);
+    let first = Proxy::new(database.open().await, &ring, PATIENT, authority().0);
+    let second = Proxy::new(database.open().await, &ring, PATIENT, authority().0);
     let leaves = [first.fetch("a.example").await.unwrap(), second.fetch("a.example").await.unwrap()];
     let key = |leaf: &Leaf| x509::Certificate::parse(&der(leaf)).unwrap().public_key.spki.to_vec();
     assert_ne!(key(&leaves[0]), key(&leaves[1]));
@@ -676,10 +686,10 @@ async fn two_cas_share_neither_leaves_nor_keys() {
 
 #[tokio::test]
 async fn leaf_is_renewed_by_one_proxy_and_reused_by_others() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
-    let second = Proxy::new(place.open().await, &ring, PATIENT, authority);
+    let first = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
+    let second = Proxy::new(database.open().await, &ring, PATIENT, authority);
     let old = der(&first.fetch("a.example").await.unwrap());
     assert_eq!(der(&second.fetch("a.example").await.unwrap()), old);
     let most = DAY / 10 * 7;
@@ -704,13 +714,13 @@ async fn leaf_is_renewed_by_one_proxy_and_reused_by_others() {
 
 #[tokio::test]
 async fn client_above_its_name_limit_causes_no_database_lookup() {
-    let place = Database::sqlite();
+    let database = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
-    let other = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
+    let other = Proxy::new(database.open().await, &ring, PATIENT, authority.clone());
     for name in ["a.example", "b.example", "c.example"] {
         other.fetch(name).await.unwrap();
     }
-    let spied = Spied::new(place.open().await);
+    let spied = Spied::new(database.open().await);
     let name_limit = NewNameLimit::new(1, 1);
     let proxy = Proxy::with_newcomers(spied.clone(), &ring, PATIENT, authority, name_limit);
     for name in ["a.example", "b.example", "c.example"] {
@@ -718,8 +728,8 @@ async fn client_above_its_name_limit_causes_no_database_lookup() {
     }
     assert_eq!(proxy.minted(), 0, "they were there, and are no new names");
     proxy.fetch("new.example").await.unwrap();
-    let looks = spied.looks.load(SeqCst);
+    let lookups = spied.lookups.load(SeqCst);
     let refused = proxy.fetch("newer.example").await.unwrap_err();
     assert!(matches!(refused, FetchError::TooManyNames(_)), "{refused}");
-    assert_eq!((spied.looks.load(SeqCst), looks), (4, 4));
+    assert_eq!((spied.lookups.load(SeqCst), lookups), (4, 4));
 }

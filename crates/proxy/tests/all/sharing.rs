@@ -53,25 +53,25 @@ async fn new_connection_opens_when_streams_are_used_up_to_the_limit() {
     let upstream = Upstream::start_with(Speaks { streams_max: 2, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |options| options.upstream_per_host_max = 3).await;
     let (sender, url) = client(&world, &upstream).await;
-    let held = async || {
+    let open_held = async || {
         let mut sender = sender.clone();
-        let asked = sender.send_request(get(&format!("{url}/held")));
-        tokio::time::timeout(TIMEOUT, asked).await.expect("nobody waits for a place").unwrap()
+        let response_future = sender.send_request(get(&format!("{url}/held")));
+        tokio::time::timeout(TIMEOUT, response_future).await.expect("nobody waits for a place").unwrap()
     };
     let mut all = Vec::new();
     for made in [1, 1, 2, 2, 3, 3] {
-        all.push(held().await);
+        all.push(open_held().await);
         assert_eq!((all.len(), upstream.made()), (all.len(), made));
     }
     assert!(all.iter().all(|response| response.status() == 200));
-    assert_eq!(held().await.status(), 503, "there is an end to it");
+    assert_eq!(open_held().await.status(), 503, "there is an end to it");
     // A released stream slot is used again.
     all.pop();
-    let again = async {
+    let retrying = async {
         while answer(&sender, get(&url)).await.0 != 200 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(TIMEOUT, again).await.unwrap();
+    tokio::time::timeout(TIMEOUT, retrying).await.unwrap();
     assert_eq!(upstream.made(), 3);
 }

@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, exchange, get, head, http2};
 
 /// Idle timeout: longer than any pause in a test that must not be cut off.
 const IDLE: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ async fn stalled_request_body_returns_408_and_closes_the_upstream() {
     let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
     let mut stream = world.tcp().await;
     let request = format!("POST http://{address}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
-    let response = ask(&mut stream, &request).await;
+    let response = exchange(&mut stream, &request).await;
     assert!(response.starts_with("HTTP/1.1 408") && response.contains("connection: close\r\n"), "{response}");
     let body = tokio::time::timeout(TIMEOUT, waiting).await.expect("it is let go").unwrap();
     assert!(b"abc".starts_with(&body), "{body:?}");
@@ -84,8 +84,8 @@ async fn unread_http2_response_is_aborted() {
     let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
     let (_, tunnel) = world.connect(&address.to_string()).await;
     let (mut sender, _connection) = http2(tunnel).await;
-    let asked = sender.send_request(get(&format!("http://{address}/")));
-    let unread = tokio::time::timeout(TIMEOUT, asked).await.unwrap().unwrap();
+    let response_future = sender.send_request(get(&format!("http://{address}/")));
+    let unread = tokio::time::timeout(TIMEOUT, response_future).await.unwrap().unwrap();
     tokio::time::timeout(TIMEOUT, sending).await.expect("it ends although the client answers pings").unwrap();
     let read = tokio::time::timeout(TIMEOUT, unread.into_body().collect()).await.unwrap();
     assert!(read.is_err(), "and not as if it were whole");
@@ -113,7 +113,7 @@ async fn slow_upload_does_not_count_toward_the_response_timeout() {
         tokio::time::sleep(ANSWER * 3 / 4).await;
         testbed::write_and_flush(&mut stream, half.as_bytes()).await.unwrap();
     }
-    let response = ask(&mut stream, "").await;
+    let response = exchange(&mut stream, "").await;
     assert!(response.starts_with("HTTP/1.1 200") && response.ends_with("body of 6\n"), "{response}");
     let (status, response) = by_http2.await.unwrap();
     assert!(status == 200 && response.ends_with("body of 6\n"), "{status} {response}");
@@ -148,7 +148,7 @@ async fn malformed_chunked_body_returns_400_and_closes() {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
         let request =
             format!("POST / HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
-        let response = ask(&mut stream, &request).await;
+        let response = exchange(&mut stream, &request).await;
         assert!(
             response.starts_with("HTTP/1.1 400") && response.contains("http_request_error"),
             "{body}: {response}"

@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{TIMEOUT, Upstream, World, ask};
+use crate::world::{TIMEOUT, Upstream, World, exchange};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
     let upstream = Upstream::start("localhost").await;
     let plain = crate::ways::plain().await;
-    let here = SocketAddr::from(([127, 0, 0, 1], 0));
-    let world = World::new(&upstream.root, |options| options.transparent.listen = vec![here, here]).await;
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let world =
+        World::new(&upstream.root, |options| options.transparent.listen = vec![loopback, loopback]).await;
     assert_eq!(world.running.redirected.len(), 2);
     for address in &world.running.redirected {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -25,7 +26,7 @@ async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
     // The listener cannot be reached through the proxy either.
     for (port, wanted) in [(world.running.redirected[0].port(), "508"), (plain, "200")] {
         let request = format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
-        let response = ask(&mut world.tcp().await, &request).await;
+        let response = exchange(&mut world.tcp().await, &request).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {wanted}")), "{response}");
     }
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head, leaf};
+use crate::world::{Client, TIMEOUT, Upstream, World, authority, exchange, head, leaf};
 
 fn token(name: &str) -> Token {
     let digest = digest(&SHA256, format!("token-of-{name}").as_bytes());
@@ -18,7 +18,7 @@ fn token(name: &str) -> Token {
 }
 
 /// Returns the response to `user` for `name` at `target`, or `None` if the handshake failed.
-async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<String> {
+async fn request_as(world: &World, user: &str, target: &str, name: &str) -> Option<String> {
     let mut stream = world.tcp().await;
     let request = format!(
         "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Bearer token-of-{user}\r\n\r\n"
@@ -28,7 +28,7 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let client = Client::fresh(&world.root);
     let mut stream = client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await.ok()?;
-    Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
+    Some(exchange(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
 }
 
 /// Returns the leaf that `user` receives for `name`, or the leaf of an unauthenticated client.
@@ -131,11 +131,11 @@ async fn users_are_logged_and_have_separate_new_name_limits() {
     })
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
-    let is_told = async |user, name| asked(&world, user, &target, name).await.is_some();
-    assert!(is_told("alice", "a.example").await);
-    assert!(!is_told("alice", "b.example").await, "one name, and she had it");
-    assert!(is_told("bob", "b.example").await, "from the same address, and he had none");
-    assert!(is_told("alice", "b.example").await, "it is no new one any more");
+    let is_served = async |user, name| request_as(&world, user, &target, name).await.is_some();
+    assert!(is_served("alice", "a.example").await);
+    assert!(!is_served("alice", "b.example").await, "one name, and she had it");
+    assert!(is_served("bob", "b.example").await, "from the same address, and he had none");
+    assert!(is_served("alice", "b.example").await, "it is no new one any more");
     let lines = lines(&log, 3).await;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let mut users: Vec<_> = lines.iter().map(|line| (text(&line["user"]), text(&line["path"]))).collect();
@@ -157,7 +157,7 @@ async fn tunnel_is_logged_with_user_and_server_name() {
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
     // This client does not trust the upstream's certificate.
-    assert!(asked(&world, "alice", &target, "localhost").await.is_none());
+    assert!(request_as(&world, "alice", &target, "localhost").await.is_none());
     let line = &lines(&log, 1).await[0];
     assert_eq!(
         (&line["user"], &line["method"], &line["host"], &line["server_name"]),

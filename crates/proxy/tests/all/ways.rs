@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, authority, exchange, head};
 
 /// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
@@ -26,10 +26,11 @@ pub(crate) async fn typed(kind: &'static str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let asked = head(&mut stream).await;
-            let length = asked.len();
-            let answer =
-                format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{asked}");
+            let requested = head(&mut stream).await;
+            let length = requested.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{requested}"
+            );
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
@@ -56,17 +57,17 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
         .await
     };
     let port = upstream.address.port();
-    let asked = async |world: &World, host: &str| {
+    let requested = async |world: &World, host: &str| {
         let client = Client::of(&world.root, "http/1.1");
         let mut stream = world.tls(&client, &format!("{host}:{port}"), host).await.unwrap();
-        let by_tls = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n")).await;
+        let by_tls = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n")).await;
         let request = format!(
             "GET http://{host}:{plain}/p HTTP/1.1\r\nHost: {host}:{plain}\r\nProxy-Authorization: Basic eDp5\r\n\r\n"
         );
-        (by_tls, ask(&mut world.tcp().await, &request).await)
+        (by_tls, exchange(&mut world.tcp().await, &request).await)
     };
     let world = below("alice:secret").await;
-    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    let (by_tls, in_the_clear) = requested(&world, "localhost").await;
     assert!(by_tls.starts_with("HTTP/1.1 200"), "{by_tls}");
     assert!(
         in_the_clear.starts_with("HTTP/1.1 200") && in_the_clear.contains("GET /p HTTP/1.1"),
@@ -75,7 +76,7 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
     assert!(!in_the_clear.to_ascii_lowercase().contains("proxy-authorization"), "{in_the_clear}");
 
     let world = below("alice:Secret").await;
-    let (by_tls, in_the_clear) = asked(&world, "localhost").await;
+    let (by_tls, in_the_clear) = requested(&world, "localhost").await;
     for response in [by_tls, in_the_clear] {
         assert!(response.starts_with("HTTP/1.1 502") && response.contains("the status 407"), "{response}");
         assert!(
@@ -84,7 +85,7 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
         );
     }
     // Direct connections do not depend on the parent proxy.
-    let (_, in_the_clear) = asked(&world, "127.0.0.1").await;
+    let (_, in_the_clear) = requested(&world, "127.0.0.1").await;
     assert!(in_the_clear.starts_with("HTTP/1.1 200"), "{in_the_clear}");
 }
 
@@ -98,9 +99,9 @@ async fn noting_parent() -> (String, mpsc::UnboundedReceiver<String>) {
             let note = note.clone();
             tokio::spawn(async move {
                 loop {
-                    let asked = head(&mut stream).await;
-                    let is_connect = asked.starts_with("CONNECT");
-                    if asked.is_empty() || note.send(asked).is_err() {
+                    let requested = head(&mut stream).await;
+                    let is_connect = requested.starts_with("CONNECT");
+                    if requested.is_empty() || note.send(requested).is_err() {
                         break;
                     }
                     let answer = match is_connect {
@@ -127,14 +128,15 @@ async fn parent_proxy_receives_the_original_target_without_credentials() {
     let own = "Proxy-Authorization: Basic eDp5\r\n";
     // Absolute form: the URL contains the host.
     let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
-    let response = ask(&mut world.tcp().await, &request).await;
+    let response = exchange(&mut world.tcp().await, &request).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let forwarded = next().await;
     assert!(forwarded.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{forwarded}");
     assert!(!forwarded.to_ascii_lowercase().contains("proxy-authorization"), "{forwarded}");
     // After CONNECT to an address, the proxy keeps the client's Host header.
     let (_, mut stream) = world.connect("192.0.2.1:80").await;
-    let response = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: 192.0.2.1:80\r\n{own}\r\n")).await;
+    let response =
+        exchange(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: 192.0.2.1:80\r\n{own}\r\n")).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     let forwarded = next().await;
     assert!(forwarded.starts_with("CONNECT 192.0.2.1:80 HTTP/1.1\r\n"), "{forwarded}");
@@ -157,9 +159,9 @@ async fn connections_to_own_listeners_are_rejected_as_loops() {
     .await;
     for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"] {
         let request = format!("GET http://{host}:{own}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let absolute_form = ask(&mut world.tcp().await, &request).await;
+        let absolute_form = exchange(&mut world.tcp().await, &request).await;
         let (_, mut stream) = world.connect(&format!("{host}:{own}")).await;
-        let behind = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{own}\r\n\r\n")).await;
+        let behind = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}:{own}\r\n\r\n")).await;
         for response in [absolute_form, behind] {
             assert!(
                 response.starts_with("HTTP/1.1 508") && response.contains("error=proxy_loop_detected"),
@@ -170,7 +172,7 @@ async fn connections_to_own_listeners_are_rejected_as_loops() {
     // A local client may reach another port of the same address.
     let other = plain().await;
     let request = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: x\r\n\r\n");
-    let response = ask(&mut world.tcp().await, &request).await;
+    let response = exchange(&mut world.tcp().await, &request).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
@@ -189,7 +191,7 @@ async fn upstream_roots_apply_only_to_their_configured_names() {
     let target = format!("127.0.0.1:{}", upstream.address.port());
     for (name, status) in [("a.own.example", "200"), ("any.example", "200"), ("own.example", "502")] {
         let mut stream = world.tls(&client, &target, name).await.unwrap();
-        let response = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
+        let response = exchange(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{name}: {response}");
     }
 }

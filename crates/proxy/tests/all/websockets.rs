@@ -16,7 +16,9 @@ use tokio::net::TcpStream;
 
 use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
 use crate::requests::until;
-use crate::world::{AnyBody, Client, Http2, Speaks, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{
+    AnyBody, Client, Http2, Speaks, TIMEOUT, Upstream, World, answer, exchange, get, head, http2,
+};
 
 fn upgrade_request(url: &str, protocol: &'static str) -> Request<AnyBody> {
     Request::connect(url)
@@ -96,7 +98,7 @@ async fn known(world: &World, target: &str) -> Http2 {
 }
 
 /// Repeats the request until it returns 200.
-async fn until_there_is_a_place(sender: &Http2, url: &str) {
+async fn until_slot_is_free(sender: &Http2, url: &str) {
     let upgrade_request =
         async { while send(sender, self::upgrade_request(url, "websocket")).await.status() != 200 {} };
     tokio::time::timeout(TIMEOUT, upgrade_request).await.expect("a place that is free again");
@@ -117,7 +119,7 @@ async fn open_websockets_count_toward_the_upstream_connection_limit() {
     assert!(tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.unwrap().is_some());
     assert_eq!(send(&sender, upgrade_request(&url, "websocket")).await.status(), 503);
     drop(stream);
-    until_there_is_a_place(&sender, &url).await;
+    until_slot_is_free(&sender, &url).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +135,7 @@ async fn reset_websockets_release_their_upstream_connection() {
     let sender = known(&world, &target).await;
     // Each dropped response resets its stream. Its slot is released although the upstream never sends data.
     for _ in 0..5 {
-        until_there_is_a_place(&sender, &url).await;
+        until_slot_is_free(&sender, &url).await;
     }
 }
 
@@ -175,7 +177,7 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     .await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    let reply = exchange(&mut stream, &by_http1(&target, "/ws")).await;
     assert!(reply.starts_with("HTTP/1.1 101"), "{reply}");
     let reply = reply.to_ascii_lowercase();
     // The digest of the key above (RFC 6455 section 4.2.2).
@@ -203,7 +205,7 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     let refused = send(&sender, upgrade_request(&format!("https://{target}/ws-no"), "websocket")).await;
     assert_eq!((refused.status().as_u16(), upstream.made()), (403, made + 1));
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let reply = ask(&mut stream, &by_http1(&target, "/ws-no")).await;
+    let reply = exchange(&mut stream, &by_http1(&target, "/ws-no")).await;
     assert!(reply.starts_with("HTTP/1.1 403") && upstream.made() == made + 2, "{reply}");
     let lines = until(&log, |text| text.lines().count() == 5).await;
     for line in lines.lines().filter(|line| line.contains("/ws")) {
@@ -220,7 +222,7 @@ async fn http2_only_server_without_extended_connect_causes_502() {
     // The second time, the proxy already knows that the server does not support WebSockets.
     for _ in 0..2 {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-        let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+        let reply = exchange(&mut stream, &by_http1(&target, "/ws")).await;
         assert!(reply.starts_with("HTTP/1.1 502") && reply.contains("http_upgrade_failed"), "{reply}");
         let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
         let (sender, _connection) = http2(stream).await;
@@ -251,7 +253,7 @@ async fn websockets_to_http2_only_servers_count_toward_the_limit() {
     assert_eq!(send(&sender, upgrade_request(&url, "websocket")).await.status(), 503);
     drop((first, second));
     for _ in 0..5 {
-        until_there_is_a_place(&sender, &url).await;
+        until_slot_is_free(&sender, &url).await;
     }
 }
 
@@ -269,7 +271,7 @@ async fn client_websocket_counts_as_a_connection_until_it_ends() {
     let world = World::new(&upstream.root, |options| options.connections_max = 1).await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
-    let reply = ask(&mut stream, &by_http1(&target, "/ws")).await;
+    let reply = exchange(&mut stream, &by_http1(&target, "/ws")).await;
     assert!(reply.starts_with("HTTP/1.1 101"), "{reply}");
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();

@@ -83,9 +83,9 @@ impl Upstream {
                     let Ok(start) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else {
                         return;
                     };
-                    let asked = start.client_hello().server_name().unwrap_or("localhost").to_owned();
+                    let requested = start.client_hello().server_name().unwrap_or("localhost").to_owned();
                     tokio::time::sleep(speaks.takes).await;
-                    let name = HostOrIp::parse(&name.unwrap_or(asked)).unwrap();
+                    let name = HostOrIp::parse(&name.unwrap_or(requested)).unwrap();
                     let leaf = minter.mint(&name, LeafKeyKind::P256, now()).await.unwrap();
                     let mut config = ServerConfig::builder()
                         .with_no_client_auth()
@@ -251,13 +251,13 @@ pub(crate) fn get(url: &str) -> Request<AnyBody> {
 /// Sends a request. Returns the status and the body of the response.
 pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, String) {
     let mut sender = sender.clone();
-    let asked = async {
+    let requested = async {
         let response = sender.send_request(request).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
     };
-    tokio::time::timeout(TIMEOUT, asked).await.expect("an answer")
+    tokio::time::timeout(TIMEOUT, requested).await.expect("an answer")
 }
 
 /// Reads bytes up to the empty line.
@@ -276,7 +276,10 @@ pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
 }
 
 /// Sends an HTTP/1.1 request, and reads the whole response.
-pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), request: &str) -> String {
+pub(crate) async fn exchange(
+    stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
+    request: &str,
+) -> String {
     testbed::write_and_flush(stream, request.as_bytes()).await.unwrap();
     let mut reply = head(stream).await;
     let length = reply

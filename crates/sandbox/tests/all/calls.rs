@@ -15,9 +15,9 @@ fn errors(calls: &[(c_long, i32)]) -> Vec<i32> {
     let calls: Vec<String> = calls.iter().map(|(call, first)| format!("{call}:{first}")).collect();
     let arguments: Vec<&str> = ["-e", CALLS].into_iter().chain(calls.iter().map(String::as_str)).collect();
     let ran = run("perl", &arguments);
-    let told = String::from_utf8(ran.stdout).unwrap();
+    let output = String::from_utf8(ran.stdout).unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    told.lines().map(|line| line.parse().unwrap()).collect()
+    output.lines().map(|line| line.parse().unwrap()).collect()
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl<'a> Element<'a> {
         if self.tag & CONSTRUCTED == 0 {
             return Cow::Borrowed(self.content);
         }
-        let pieces = self.inside().filter(|piece| piece.tag == OCTET_STRING);
-        Cow::Owned(pieces.flat_map(|piece| piece.content.to_vec()).collect())
+        let segments = self.inside().filter(|segment| segment.tag == OCTET_STRING);
+        Cow::Owned(segments.flat_map(|segment| segment.content.to_vec()).collect())
     }
 }
 

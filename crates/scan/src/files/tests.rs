@@ -25,7 +25,7 @@ fn ders(contents: &Contents) -> Vec<Vec<u8>> {
 }
 
 /// Returns alias, entry and index of each certificate.
-fn places(contents: &Contents) -> Vec<(Option<&str>, u32, u32)> {
+fn positions(contents: &Contents) -> Vec<(Option<&str>, u32, u32)> {
     let certificates = contents.certificates.iter();
     certificates.map(|found| (found.alias.as_deref(), found.entry, found.index)).collect()
 }
@@ -147,7 +147,7 @@ fn pkcs12_without_required_password_is_read() {
         assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), world.leaf_and_root(), "{name}");
     }
     let open = contents(&fixture("open.p12"), &Passwords::default()).unwrap();
-    assert_eq!(places(&open), [(Some("root"), 0, 0)]);
+    assert_eq!(positions(&open), [(Some("root"), 0, 0)]);
     assert_eq!(ders(&open), chain()[1..]);
 }
 
@@ -163,11 +163,11 @@ fn pkcs12_in_ber_encoding_is_read() {
     let (version, info) = (fields.next().unwrap(), fields.next().unwrap());
     let mut inside = info.inside();
     let kind = inside.next().unwrap();
-    let octets = inside.next().unwrap().inside().next().unwrap().content;
+    let content_bytes = inside.next().unwrap().inside().next().unwrap().content;
     // The same file with indefinite lengths, and the octet string in pieces of 1,000 bytes.
-    let pieces: Vec<u8> =
-        octets.chunks(1_000).flat_map(|piece| ber::write(ber::OCTET_STRING, &[piece])).collect();
-    let string = [b"\x24\x80", &pieces[..], b"\0\0"].concat();
+    let segments: Vec<u8> =
+        content_bytes.chunks(1_000).flat_map(|chunk| ber::write(ber::OCTET_STRING, &[chunk])).collect();
+    let string = [b"\x24\x80", &segments[..], b"\0\0"].concat();
     let content = [b"\xa0\x80", &string[..], b"\0\0"].concat();
     let info = [b"\x30\x80", kind.whole, &content, b"\0\0"].concat();
     let rest: Vec<u8> = fields.flat_map(|field| field.whole.to_vec()).collect();
@@ -201,8 +201,8 @@ fn java_keystores_are_read_without_and_verified_with_a_password() {
 fn certificates_of_one_key_share_its_entry() {
     let found = contents(&fixture("store.jks"), &Passwords::default()).unwrap();
     let of_server: Vec<_> =
-        places(&found).into_iter().filter(|(alias, ..)| *alias == Some("server")).collect();
-    assert_eq!(of_server.iter().map(|place| place.2).collect::<Vec<_>>(), [0, 1]);
+        positions(&found).into_iter().filter(|(alias, ..)| *alias == Some("server")).collect();
+    assert_eq!(of_server.iter().map(|position| position.2).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(of_server[0].1, of_server[1].1);
 }
 
@@ -263,7 +263,7 @@ fn pem_is_parsed_leniently_and_private_keys_are_skipped() {
     .concat();
     let found = contents(&all, &Passwords::default()).unwrap();
     assert_eq!(ders(&found), [world.bytes("leaf.der"), world.bytes("root.der")]);
-    assert_eq!(places(&found), [(None, 0, 0), (None, 0, 1)]);
+    assert_eq!(positions(&found), [(None, 0, 0), (None, 0, 1)]);
     assert_eq!(found.notes, [""; 0]);
     let only_key = contents(&key, &Passwords::default()).unwrap_err();
     assert!(matches!(only_key, FileError::NoCertificate), "{only_key}");
@@ -326,18 +326,18 @@ fn truncated_files_yield_an_error_or_fewer_certificates() {
 /// Returns the results of a walk with file names only, sorted.
 fn walked(root: &Path, passwords: &Passwords) -> (Vec<String>, WalkCounts) {
     let mut walk = Walk::new(root, passwords);
-    let mut said: Vec<String> = walk
+    let mut results: Vec<String> = walk
         .by_ref()
-        .map(|look| {
-            let name = look.path.strip_prefix(root).unwrap_or(&look.path).display().to_string();
-            match look.result {
+        .map(|file| {
+            let name = file.path.strip_prefix(root).unwrap_or(&file.path).display().to_string();
+            match file.result {
                 Ok(found) => format!("{name}: {}", found.certificates.len()),
                 Err(error) => format!("{name}: {error}"),
             }
         })
         .collect();
-    said.sort();
-    (said, walk.counts())
+    results.sort();
+    (results, walk.counts())
 }
 
 #[test]
@@ -351,8 +351,8 @@ fn walk_reads_the_whole_tree_but_no_links_out_of_it() {
     symlink("..", world.path("tree/a/b/up")).unwrap();
     symlink("c/chain.crt", world.path("tree/a/b/again.crt")).unwrap();
     let _socket = UnixListener::bind(world.path("tree/socket")).unwrap();
-    let (said, counts) = walked(&world.path("tree"), &Passwords::default());
-    assert_eq!(said, ["a/b/c/chain.crt: 2", "a/store.jks: 3"]);
+    let (results, counts) = walked(&world.path("tree"), &Passwords::default());
+    assert_eq!(results, ["a/b/c/chain.crt: 2", "a/store.jks: 3"]);
     let expected = WalkCounts { read: 3, without_certificate: 1, links_out: 1, special: 1 };
     assert_eq!(counts, expected);
 }
@@ -398,8 +398,8 @@ fn walk_without_results_can_be_stopped() {
     let root = world.path("tree");
     let none = Passwords::default();
     let mut walk = Walk::new(&root, &none).stopped_by({
-        let asked = std::sync::atomic::AtomicU32::new(0);
-        move || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 5
+        let checks = std::sync::atomic::AtomicU32::new(0);
+        move || checks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 5
     });
     assert!(walk.next().is_none());
     assert_eq!(walk.counts().read, 5);
@@ -410,11 +410,11 @@ fn directories_beyond_the_depth_limit_are_reported() {
     let world = World::new();
     let deep = vec!["d"; DEPTH_MAX + 3].join("/");
     world.write(&format!("tree/{deep}/chain.pem"), fixture("chain.pem"));
-    let (said, _) = walked(&world.path("tree"), &Passwords::default());
-    assert_eq!(said.len(), 1);
+    let (results, _) = walked(&world.path("tree"), &Passwords::default());
+    assert_eq!(results.len(), 1);
     assert!(
-        said[0].ends_with("is nested more than 64 folders deep; give the path of the file, or of a deeper folder that contains it"),
-        "{said:?}"
+        results[0].ends_with("is nested more than 64 folders deep; give the path of the file, or of a deeper folder that contains it"),
+        "{results:?}"
     );
 }
 

@@ -23,9 +23,9 @@ pub const KEEP_MAX: Duration = Duration::from_secs(4 * 3_600);
 /// Shortest cache time, so that a CRL that is about to expire is not fetched for every certificate.
 const KEEP_MIN: Duration = Duration::from_secs(60);
 /// Time for which a temporary failure is cached: no response, or an HTTP status.
-pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
+pub const FAILURE_LIFETIME: Duration = Duration::from_secs(300);
 /// Time for which a defect of the CRL itself is cached: an invalid signature, not a CRL, too long.
-pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
+pub const DEFECT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 /// Longest response in bytes that is read with high concurrency. Public partitioned CRLs are smaller.
 const SMALL_BYTES: usize = 1024 * 1024;
@@ -79,24 +79,24 @@ impl Fetcher {
     }
 }
 
-/// Fetches the CRL at `url` and verifies the signature by `issuer`. If a CRL is cached (`held`), sends a conditional request; if
+/// Fetches the CRL at `url` and verifies the signature by `issuer`. If a CRL is cached (`previous`), sends a conditional request; if
 /// that fails, the cached CRL stays in use while it is valid.
 pub(super) async fn list(
     fetcher: Arc<Fetcher>,
     url: Arc<str>,
     issuer: Arc<Certificate>,
-    held: Option<Arc<List>>,
+    previous: Option<Arc<List>>,
     now: UnixTime,
 ) -> Result<Fresh<Arc<List>>, Failed<Cause>> {
-    let newer = newer_list(&fetcher, &url, &issuer, held.as_ref()).await;
+    let newer = newer_list(&fetcher, &url, &issuer, previous.as_ref()).await;
     fetcher.counters.fetched(FetchKind::Crl, outcome_of(&newer, |(_, outcome)| outcome));
     match newer.map(|(list, _)| list) {
         Ok(list) => {
             let lifetime = list.next_update().map_or(KEEP_MIN, |due| lifetime(due, now));
             Ok(Fresh { value: list, lifetime })
         }
-        Err(cause) => match held.filter(|list| list.check_validity(now).is_ok()) {
-            Some(list) => Ok(Fresh { value: list, lifetime: FAILURE_KEPT }),
+        Err(cause) => match previous.filter(|list| list.check_validity(now).is_ok()) {
+            Some(list) => Ok(Fresh { value: list, lifetime: FAILURE_LIFETIME }),
             None => Err(failed(cause)),
         },
     }
@@ -106,23 +106,23 @@ async fn newer_list(
     fetcher: &Arc<Fetcher>,
     url: &str,
     issuer: &Arc<Certificate>,
-    held: Option<&Arc<List>>,
+    previous: Option<&Arc<List>>,
 ) -> Result<(Arc<List>, &'static str), Cause> {
     let mut conditions = Vec::new();
-    if let Some(list) = held {
+    if let Some(list) = previous {
         conditions.extend(list.etag.as_deref().map(|tag| ("if-none-match", tag)));
         conditions.extend(list.last_modified.as_deref().map(|date| ("if-modified-since", date)));
     }
     let reply = get_list(fetcher, url, &conditions).await?;
-    match (reply.status, held) {
+    match (reply.status, previous) {
         (StatusCode::NOT_MODIFIED, Some(list)) => {
             fetcher.counters.not_modified.fetch_add(1, Relaxed);
             Ok((list.clone(), "not-modified"))
         }
         (StatusCode::OK, _) => {
             let list = read(fetcher, reply, issuer.clone()).await?;
-            Ok(match held {
-                Some(held) if list.is_older_than(held) => (held.clone(), "older"),
+            Ok(match previous {
+                Some(previous) if list.is_older_than(previous) => (previous.clone(), "older"),
                 _ => (Arc::new(list), "read"),
             })
         }
@@ -238,7 +238,7 @@ async fn get(
 }
 
 fn failed(cause: Cause) -> Failed<Cause> {
-    let lifetime = if cause.is_transient() { FAILURE_KEPT } else { DEFECT_KEPT };
+    let lifetime = if cause.is_transient() { FAILURE_LIFETIME } else { DEFECT_LIFETIME };
     Failed { error: cause, lifetime }
 }
 

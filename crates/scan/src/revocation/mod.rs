@@ -37,7 +37,7 @@ use list::{List, ListStatus};
 use url::bounded;
 
 pub use counters::{FetchKind, LIST_AGES_S, RevocationCounts};
-pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
+pub use fetch::{DEFECT_LIFETIME, FAILURE_LIFETIME, KEEP_MAX};
 pub use stage::with_verdicts;
 pub use verdict::{Cause, NoCheckReason, Source, Verdict};
 
@@ -320,13 +320,13 @@ impl RevocationChecker {
         if let Some(cached) = self.0.lists.get(&key) {
             return cached.outcome.clone();
         }
-        let held = self.0.lists.get_stale(&key).and_then(|cached| cached.outcome.clone().ok());
-        let fetching = (self.0.fetcher.clone(), url.clone(), issuer.clone(), held);
+        let previous = self.0.lists.get_stale(&key).and_then(|cached| cached.outcome.clone().ok());
+        let fetching = (self.0.fetcher.clone(), url.clone(), issuer.clone(), previous);
         self.0
             .lists
             .fetch(&key, move || {
-                let (fetcher, url, issuer, held) = fetching;
-                fetch::list(fetcher, url, issuer, held, now)
+                let (fetcher, url, issuer, previous) = fetching;
+                fetch::list(fetcher, url, issuer, previous, now)
             })
             .await
     }

@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn serial_lookup_ignores_redundant_leading_zeros() {
         let serials = Serials::pack([revoked(&[0, 0x9f, 1], 5, None)].into_iter()).unwrap();
-        for (asked, found) in [
+        for (serial, found) in [
             (&[0, 0x9f, 1][..], true),
             (&[0, 0, 0, 0x9f, 1], true),
             (&[0x9f, 1], false), // negative
             (&[0x9f, 1, 0], false),
             (&[1], false),
         ] {
-            assert_eq!(serials.get(&SerialNumber::from_content(asked)).is_some(), found, "{asked:?}");
+            assert_eq!(serials.get(&SerialNumber::from_content(serial)).is_some(), found, "{serial:?}");
         }
     }
 

@@ -66,8 +66,8 @@ fn tlv(bytes: &[u8]) -> Result<Option<(usize, usize)>, StartTlsError> {
     if !(1..=4).contains(&count) {
         return Err(malformed("a length that LDAP does not allow", bytes));
     }
-    let Some(octets) = bytes.get(2..2 + count) else { return Ok(None) };
-    let length = octets.iter().fold(0_usize, |length, &byte| length << 8 | usize::from(byte));
+    let Some(length_bytes) = bytes.get(2..2 + count) else { return Ok(None) };
+    let length = length_bytes.iter().fold(0_usize, |length, &byte| length << 8 | usize::from(byte));
     Ok(Some((2 + count, length)))
 }
 

@@ -34,8 +34,8 @@ fn play(script: &Script, size: usize) -> Step {
                 sent.clear();
             }
             Turn::Say(bytes) => {
-                for piece in bytes.chunks(size) {
-                    step = dialogue.receive(piece);
+                for chunk in bytes.chunks(size) {
+                    step = dialogue.receive(chunk);
                     match &step {
                         Step::Send(bytes) => sent.extend_from_slice(bytes),
                         Step::Ready { send, .. } => sent.extend_from_slice(send),
@@ -218,8 +218,8 @@ fn endless_server_dialogues_are_aborted() {
         for size in [1_000, 1_000_000] {
             let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
             let mut step = Step::More;
-            for piece in sent_bytes.chunks(size) {
-                step = dialogue.receive(piece);
+            for chunk in sent_bytes.chunks(size) {
+                step = dialogue.receive(chunk);
             }
             assert_eq!(end(&step), expected, "{protocol} in pieces of {size}");
         }
@@ -245,7 +245,7 @@ fn tls_is_wrapped_in_tds_packets() {
     for size in [1, 5, 4_096, 20_000] {
         let mut wrapping = TlsFraming::new(Protocol::Mssql);
         let clear: Vec<u8> =
-            wire.chunks(size).flat_map(|piece| wrapping.unwrap(piece).unwrap().to_vec()).collect();
+            wire.chunks(size).flat_map(|chunk| wrapping.unwrap(chunk).unwrap().to_vec()).collect();
         assert_eq!(clear, tls, "in pieces of {size}");
     }
     let mut wrapping = TlsFraming::new(Protocol::Mssql);
@@ -264,8 +264,8 @@ fn outcome(protocol: Protocol, bytes: &[u8], size: usize) -> (Vec<u8>, String) {
     let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
     let mut sent = Vec::new();
     let mut last = Step::More;
-    for piece in bytes.chunks(size) {
-        last = dialogue.receive(piece);
+    for chunk in bytes.chunks(size) {
+        last = dialogue.receive(chunk);
         if let Step::Send(bytes) | Step::Ready { send: bytes, .. } = &last {
             sent.extend_from_slice(bytes);
         }
@@ -307,10 +307,10 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_tds_bytes_do_not_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
+    fn arbitrary_tds_bytes_do_not_panic(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
         let mut wrapping = TlsFraming::new(Protocol::Mssql);
-        for piece in pieces {
-            let _ = wrapping.unwrap(&piece);
+        for chunk in chunks {
+            let _ = wrapping.unwrap(&chunk);
         }
     }
 }

@@ -97,8 +97,8 @@ impl Xmpp {
             (b"starttls", _) => self.offered = true,
             (b"features", Kind::Close) if self.offered => {
                 self.stage = Stage::GoAhead;
-                let ask = b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
-                return Ok(Action::Send(ask.to_vec()));
+                let request = b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+                return Ok(Action::Send(request.to_vec()));
             }
             (b"features", Kind::Close) => return Err(not_offered(b"")),
             _ => {}

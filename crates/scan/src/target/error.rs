@@ -39,10 +39,10 @@ impl fmt::Display for TargetOrigin {
 
 /// A target that cannot be parsed or read. Other targets are not affected.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{place}: `{text}`: {problem}")]
+#[error("{origin}: `{text}`: {problem}")]
 pub struct TargetError {
     /// Position of the target in the input.
-    pub place: TargetOrigin,
+    pub origin: TargetOrigin,
     /// The text of the target, without control characters and passwords, truncated to 100 characters.
     pub text: String,
     /// The error, with a hint how to correct it.
@@ -143,18 +143,18 @@ pub enum TargetProblem {
 }
 
 impl TargetError {
-    pub(super) fn new(place: TargetOrigin, text: &str, problem: TargetProblem) -> Self {
-        Self { place, text: shown(&without_password(text)), problem }
+    pub(super) fn new(origin: TargetOrigin, text: &str, problem: TargetProblem) -> Self {
+        Self { origin, text: shown(&without_password(text)), problem }
     }
 }
 
 /// Removes control characters and truncates the text, so that it can be printed to a terminal.
 pub(super) fn shown(text: &str) -> String {
-    let mut kept: String = text.chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
+    let mut printable: String = text.chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
     if text.chars().count() > SHOWN_MAX {
-        kept.push('…');
+        printable.push('…');
     }
-    kept
+    printable
 }
 
 /// Removes `user:secret@` from `postgres://user:secret@host`, because errors are logged.

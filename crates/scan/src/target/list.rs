@@ -126,10 +126,10 @@ impl Targets {
             self.list = None;
             return Some(Ok(None));
         };
-        let place = list.place();
+        let origin = list.origin();
         Some(match line {
-            Ok(text) => self.begin_line(&text).map_err(|problem| TargetError::new(place, &text, problem)),
-            Err(problem) => Err(TargetError::new(place, "", problem)),
+            Ok(text) => self.begin_line(&text).map_err(|problem| TargetError::new(origin, &text, problem)),
+            Err(problem) => Err(TargetError::new(origin, "", problem)),
         })
     }
 
@@ -179,7 +179,7 @@ impl List {
         Self { file, input, line: 0, ended: false }
     }
 
-    fn place(&self) -> TargetOrigin {
+    fn origin(&self) -> TargetOrigin {
         match &self.file {
             Some(file) => TargetOrigin::Line { file: file.clone(), line: self.line },
             None => TargetOrigin::StandardInput { line: self.line },
@@ -214,7 +214,7 @@ impl List {
 
     /// Reads to the end of the line. Keeps at most [`LINE_MAX`] bytes.
     fn next_line(&mut self) -> io::Result<Option<Line>> {
-        let (mut kept, mut too_long) = (Vec::new(), false);
+        let (mut bytes, mut too_long) = (Vec::new(), false);
         let mut read_any = false;
         loop {
             let chunk = match self.input.fill_buf() {
@@ -231,9 +231,9 @@ impl List {
             read_any = true;
             let end = chunk.iter().position(|&byte| byte == b'\n');
             let part = &chunk[..end.unwrap_or(chunk.len())];
-            too_long |= kept.len() + part.len() > LINE_MAX;
+            too_long |= bytes.len() + part.len() > LINE_MAX;
             if !too_long {
-                kept.extend_from_slice(part);
+                bytes.extend_from_slice(part);
             }
             let used = part.len() + usize::from(end.is_some());
             self.input.consume(used);
@@ -242,7 +242,7 @@ impl List {
             }
         }
         self.line += 1;
-        Ok(Some(if too_long { Line::TooLong } else { Line::Whole(kept) }))
+        Ok(Some(if too_long { Line::TooLong } else { Line::Whole(bytes) }))
     }
 }
 

@@ -132,7 +132,7 @@ impl Target {
 
     /// Returns the name that the certificate must match: the server name if there is one, otherwise the host.
     #[must_use]
-    pub fn asked_name(&self) -> &str {
+    pub fn expected_name(&self) -> &str {
         self.sni().unwrap_or(self.host_text())
     }
 

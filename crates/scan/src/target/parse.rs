@@ -267,8 +267,8 @@ mod tests {
             ("file://server/share", "a file:// URL must not name a host"),
         ];
         for (text, expected) in cases {
-            let said = read(text);
-            assert!(said.starts_with("refused: ") && said.contains(expected), "{text}: {said}");
+            let result = read(text);
+            assert!(result.starts_with("refused: ") && result.contains(expected), "{text}: {result}");
         }
     }
 

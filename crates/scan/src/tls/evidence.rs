@@ -50,7 +50,7 @@ pub struct Evidence {
 pub enum TicketOffer {
     /// Unknown: TLS 1.3 sends tickets after the handshake, which was stopped before.
     #[default]
-    NotAsked,
+    Unknown,
     /// A ticket was promised or sent.
     Offered,
     /// No ticket was promised or sent.

@@ -23,9 +23,11 @@ async fn targets_of(world: &World) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guard_blocks_metadata_addresses_in_a_scan() {
     let world = World::of(&healthy(2)).await;
-    let here = targets_of(&world).await;
-    let away = ["169.254.169.254:80", "[::ffff:169.254.169.254]:443", "100.100.100.200:443", "[fe80::1]:443"];
-    let targets: Vec<String> = here.iter().cloned().chain(away.map(str::to_owned)).collect();
+    let local_targets = targets_of(&world).await;
+    let blocked_targets =
+        ["169.254.169.254:80", "[::ffff:169.254.169.254]:443", "100.100.100.200:443", "[fe80::1]:443"];
+    let targets: Vec<String> =
+        local_targets.iter().cloned().chain(blocked_targets.map(str::to_owned)).collect();
     let guarded = ScanOptions { guard: Some(Guard::default()), ..long_timeout_options() };
     let seen = world.scan(guarded, &targets).await;
     let refused: Vec<_> = seen
@@ -33,12 +35,12 @@ async fn guard_blocks_metadata_addresses_in_a_scan() {
         .iter()
         .filter(|seen| seen.detail.as_ref().is_some_and(|detail| detail.contains("link-local")))
         .collect();
-    assert_eq!(refused.len(), away.len(), "{:?}", seen.observations);
+    assert_eq!(refused.len(), blocked_targets.len(), "{:?}", seen.observations);
     assert!(
         refused.iter().all(|seen| seen.outcome == ProbeOutcome::Unknown && seen.timing.dial_us.is_none())
     );
     let answered = seen.observations.iter().filter(|seen| seen.outcome == ProbeOutcome::Answered).count();
-    assert_eq!(answered, here.len());
+    assert_eq!(answered, local_targets.len());
     world.fleet.stop().await;
 }
 

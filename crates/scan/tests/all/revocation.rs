@@ -12,7 +12,8 @@ use fleet::{Mix, Plan};
 use outbound::http::Client;
 use outbound::resolve::Resolver;
 use scan::revocation::{
-    Cause, FAILURE_KEPT, FetchKind, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject, Verdict,
+    Cause, FAILURE_LIFETIME, FetchKind, KEEP_MAX, RevocationChecker, RevocationOptions, Source, Subject,
+    Verdict,
 };
 use scan::{ScanOptions, Scanner, Trusted};
 use x509::build::Extension;
@@ -291,8 +292,8 @@ async fn large_crl_is_read_once_and_packed() {
     let revoked =
         (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
     site.publish("/large.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
-    let there = site.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
-    assert_eq!(site.check(&there).await.code(), "revoked");
+    let revoked_leaf = site.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
+    assert_eq!(site.check(&revoked_leaf).await.code(), "revoked");
     assert_eq!(site.check(&site.leaf(SERIAL, "/large.crl")).await.code(), "good");
     let counts = site.checker.counts();
     assert_eq!((counts.requests, counts.lists_read, counts.entries_read), (2, 1, 40_000));
@@ -403,7 +404,7 @@ async fn crl_is_revalidated_and_kept_until_next_update_on_failure() {
     let (number, revoked) = (2, vec![entry(SERIAL, None)]);
     let newer = TestCrlSpec { this_update: now(), number, revoked, ..TestCrlSpec::default() };
     site.publish("/a.crl", &newer);
-    pass(FAILURE_KEPT).await;
+    pass(FAILURE_LIFETIME).await;
     assert_eq!(site.check(&leaf).await.code(), "revoked");
 
     site.publish("/a.crl", &TestCrlSpec::default());
@@ -421,18 +422,18 @@ async fn fetch_failure_is_cached_for_a_limited_time() {
     }
     assert_eq!(site.server.asked("/a.crl"), 1);
     site.publish("/a.crl", &TestCrlSpec::default());
-    pass(FAILURE_KEPT).await;
+    pass(FAILURE_LIFETIME).await;
     assert_eq!(site.check(&leaf).await.code(), "good");
 }
 
 #[tokio::test]
 async fn delta_crl_adds_and_removes_entries() {
     let site = RevokingSite::new().await;
-    let held = entry(&[2], Some(Reason::CertificateHold));
+    let on_hold = entry(&[2], Some(Reason::CertificateHold));
     let complete = TestCrlSpec {
         number: 5,
         freshest: Some(site.server.url("/delta.crl")),
-        revoked: vec![held, entry(&[3], None)],
+        revoked: vec![on_hold, entry(&[3], None)],
         ..TestCrlSpec::default()
     };
     site.publish("/a.crl", &complete);
@@ -560,7 +561,7 @@ async fn ocsp_responder_is_queried_after_crls_and_cached() {
         HashMap::from([(vec![1], Status::Good), (vec![2], Status::Revoked { at: REVOKED_AT, reason: None })]);
     let responder = Responder::new(site.ca.clone(), statuses);
     site.server.put_responder("/ocsp", responder.clone());
-    let asks = |serial: u8, lists: &[&str]| {
+    let leaf_with_lists = |serial: u8, lists: &[&str]| {
         site.leaf_of(TestLeafSpec {
             serial: Some(vec![serial]),
             crl_urls: lists.iter().map(|path| site.server.url(path)).collect(),
@@ -571,31 +572,31 @@ async fn ocsp_responder_is_queried_after_crls_and_cached() {
     for _ in 0..3 {
         let source = Source::Ocsp { url: site.server.url("/ocsp").into() };
         let revoked = Verdict::Revoked { at: REVOKED_AT, reason: None, source };
-        assert_eq!(site.check(&asks(2, &[])).await, revoked);
-        assert_eq!(site.check(&asks(1, &[])).await.code(), "good");
-        assert_eq!(cause(&site.check(&asks(3, &[])).await), "unknown-to-responder");
+        assert_eq!(site.check(&leaf_with_lists(2, &[])).await, revoked);
+        assert_eq!(site.check(&leaf_with_lists(1, &[])).await.code(), "good");
+        assert_eq!(cause(&site.check(&leaf_with_lists(3, &[])).await), "unknown-to-responder");
     }
     assert_eq!(site.server.counts().requests, 3, "one for each certificate");
 
     site.publish("/a.crl", &TestCrlSpec::default());
     assert_eq!(
-        site.check(&asks(4, &["/a.crl"])).await.code(),
+        site.check(&leaf_with_lists(4, &["/a.crl"])).await.code(),
         "good",
         "by the list, although OCSP knows nothing"
     );
     assert_eq!(
-        site.check(&asks(2, &["/missing.crl"])).await.code(),
+        site.check(&leaf_with_lists(2, &["/missing.crl"])).await.code(),
         "revoked",
         "by OCSP, where there is no list"
     );
-    let verdict = site.check(&asks(3, &["/missing.crl"])).await;
+    let verdict = site.check(&leaf_with_lists(3, &["/missing.crl"])).await;
     assert_eq!(verdict, Verdict::Unknown { cause: Cause::Status(404) }, "the first source's trouble is told");
 
     site.server.put_responder("/ocsp", Responder { error: Some(ErrorStatus::TryLater), ..responder.clone() });
-    assert_eq!(cause(&site.check(&asks(5, &[])).await), "no-answer");
+    assert_eq!(cause(&site.check(&leaf_with_lists(5, &[])).await), "no-answer");
     let stranger = Arc::new(RevokingAuthority::new(1).unwrap());
     site.server.put_responder("/ocsp", Responder { authority: stranger, ..responder });
-    assert_eq!(cause(&site.check(&asks(6, &[])).await), "not-authorized");
+    assert_eq!(cause(&site.check(&leaf_with_lists(6, &[])).await), "not-authorized");
 }
 
 fn openssl(folder: &std::path::Path, arguments: &str) {

@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Runs a probe that must succeed.
-    fn look(&self) -> Evidence {
+    fn probe_ok(&self) -> Evidence {
         let (end, evidence) = self.probe(&offer());
         assert_eq!(end, Ok(()), "{evidence:?}");
         evidence
@@ -175,7 +175,7 @@ fn tls_1_3_handshake_succeeds_with_every_key_type() {
     for (key, scheme, checked) in kinds {
         let der = workshop.certificate("a", key);
         let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-tls1_3"]);
-        let seen = server.look();
+        let seen = server.probe_ok();
         assert_eq!(seen.version, Some(0x0304));
         assert_eq!(seen.chain, [der]);
         assert_eq!(seen.signature_scheme.map(names::signature_scheme).as_deref(), Some(*scheme));
@@ -183,7 +183,7 @@ fn tls_1_3_handshake_succeeds_with_every_key_type() {
         assert!(!matches!(seen.proof, Proof::Invalid(_) | Proof::None), "{scheme}");
         assert_eq!(seen.group.map(names::group).as_deref(), Some("x25519"));
         assert_eq!(seen.client_certificate, Some(false));
-        assert_eq!(seen.session_ticket, TicketOffer::NotAsked);
+        assert_eq!(seen.session_ticket, TicketOffer::Unknown);
         assert!(!seen.hello_retry && !seen.downgraded);
     }
 }
@@ -212,7 +212,7 @@ fn unshared_key_exchange_group_causes_one_hello_retry() {
             let arguments = ["-cert", "a.pem", "-key", "a.key", "-tls1_3"];
             let more = ["-groups", group, "-ciphersuites", suite];
             let server = workshop.serve(&[&arguments[..], &more].concat());
-            let seen = server.look();
+            let seen = server.probe_ok();
             assert!(seen.hello_retry);
             assert_eq!(seen.group.map(names::group).as_deref(), Some(name));
             assert_eq!(seen.proof, Proof::Verified);
@@ -341,7 +341,7 @@ fn dsa_and_md5_certificates_are_read() {
     let dsa = workshop.certificate_for_key("dsa", &["-sha1"]);
     let base = ["-cert", "dsa.pem", "-key", "dsa.key", "-cipher", "ALL:@SECLEVEL=0"];
     for version in ["-tls1_2", "-tls1"] {
-        let seen = workshop.serve(&[&base[..], &[version]].concat()).look();
+        let seen = workshop.serve(&[&base[..], &[version]].concat()).probe_ok();
         assert_eq!(seen.chain, std::slice::from_ref(&dsa));
         assert!(matches!(seen.proof, Proof::Unverifiable(_)));
         assert!(seen.exchange_bits.is_some_and(|bits| bits >= 1_024), "{seen:?}");
@@ -350,7 +350,7 @@ fn dsa_and_md5_certificates_are_read() {
     workshop.run(&[&["genpkey", "-out", "md5.key"], RSA_512].concat());
     let md5 = workshop.certificate_for_key("md5", &["-md5"]);
     let base = ["-cert", "md5.pem", "-key", "md5.key", "-cipher", "kRSA:@SECLEVEL=0"];
-    let seen = workshop.serve(&[&base[..], &["-tls1"]].concat()).look();
+    let seen = workshop.serve(&[&base[..], &["-tls1"]].concat()).probe_ok();
     assert_eq!(seen.chain, [md5]);
 }
 
@@ -372,7 +372,7 @@ fn client_certificate_request_is_reported() {
         [("-tls1_3", "-verify"), ("-tls1_3", "-Verify"), ("-tls1_2", "-verify"), ("-tls1_2", "-Verify")]
     {
         let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", version, flag, "1"]);
-        let seen = server.look();
+        let seen = server.probe_ok();
         assert_eq!(seen.client_certificate, Some(true));
         assert_eq!(seen.proof, Proof::Verified);
         if version == "-tls1_3" {
@@ -396,9 +396,9 @@ fn session_tickets_are_reported() {
         let (end, seen) = server.probe(&ClientHelloContent { finish: true, ..offer() });
         assert_eq!((end, seen.session_ticket), (Ok(()), expected));
     }
-    let old = workshop.serve(&[&base[..], &["-tls1_2"]].concat()).look();
+    let old = workshop.serve(&[&base[..], &["-tls1_2"]].concat()).probe_ok();
     assert_eq!(old.session_ticket, TicketOffer::Offered);
-    let none = workshop.serve(&[&base[..], &["-tls1_2", "-no_ticket"]].concat()).look();
+    let none = workshop.serve(&[&base[..], &["-tls1_2", "-no_ticket"]].concat()).probe_ok();
     assert_eq!(none.session_ticket, TicketOffer::NotOffered);
 }
 
@@ -431,16 +431,16 @@ fn sni_alpn_and_ocsp_staple_are_reported() {
         let base = ["-cert", "a.pem", "-key", "a.key", "-cert2", "b.pem", "-key2", "b.key"];
         let more = ["-servername", "b.example", "-alpn", "http/1.1", "-status_file", "staple.der", version];
         let server = workshop.serve(&[&base[..], &more].concat());
-        let ask = |name: &str| {
+        let probe_name = |name: &str| {
             let (end, seen) =
                 server.probe(&ClientHelloContent { server_name: Some(name.to_owned()), ..offer() });
             assert_eq!(end, Ok(()), "{name}");
             seen
         };
         // For an unknown name some OpenSSL versions send a warning. None of them ends the handshake.
-        assert_eq!(ask("127.0.0.1").chain, std::slice::from_ref(&default));
-        assert_eq!(ask("b.example").chain, std::slice::from_ref(&other));
-        let seen = ask("elsewhere.example");
+        assert_eq!(probe_name("127.0.0.1").chain, std::slice::from_ref(&default));
+        assert_eq!(probe_name("b.example").chain, std::slice::from_ref(&other));
+        let seen = probe_name("elsewhere.example");
         assert_eq!(seen.chain, std::slice::from_ref(&default));
         assert_eq!(seen.alpn.as_deref(), Some("http/1.1"));
         assert_eq!(seen.ocsp_staple.as_deref(), Some(STAPLE));
@@ -464,7 +464,7 @@ fn certificate_is_read_with_all_openssl_suites_enabled() {
     let workshop = Workshop::new();
     let der = workshop.certificate("a", RSA_2048);
     let base = ["-cert", "a.pem", "-key", "a.key", "-tls1_2", "-cipher", ANYTHING, "-serverpref"];
-    let seen = workshop.serve(&base).look();
+    let seen = workshop.serve(&base).probe_ok();
     assert_eq!(seen.chain, [der]);
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum LoadRequest {
     Template,
 }
 
-const ASKS: [LoadRequest; 8] = [
+const REQUESTS: [LoadRequest; 8] = [
     LoadRequest::One,
     LoadRequest::Unchanged,
     LoadRequest::Page,
@@ -71,7 +71,7 @@ pub(crate) struct Plan {
     pub(crate) token: String,
     /// A file with one id per line.
     pub(crate) ids: PathBuf,
-    pub(crate) ask: LoadRequest,
+    pub(crate) request: LoadRequest,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
     /// Part of the names of created objects.
@@ -80,9 +80,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn to_text(&self) -> String {
-        let ask = ASKS.iter().position(|one| *one == self.ask).unwrap();
+        let request = REQUESTS.iter().position(|one| *one == self.request).unwrap();
         format!(
-            "{} {} {} {ask} {} {} {}",
+            "{} {} {} {request} {} {} {}",
             self.address,
             self.token,
             self.ids.display(),
@@ -94,12 +94,12 @@ impl Plan {
 
     fn of(text: &str) -> Self {
         let parts: Vec<&str> = text.split(' ').collect();
-        let [address, token, ids, ask, connections, seconds, names] = parts[..] else { panic!("{text}") };
+        let [address, token, ids, request, connections, seconds, names] = parts[..] else { panic!("{text}") };
         Self {
             address: address.parse().unwrap(),
             token: token.to_owned(),
             ids: ids.into(),
-            ask: ASKS[ask.parse::<usize>().unwrap()],
+            request: REQUESTS[request.parse::<usize>().unwrap()],
             connections: connections.parse().unwrap(),
             seconds: seconds.parse().unwrap(),
             names: names.to_owned(),
@@ -134,7 +134,7 @@ pub(crate) fn client(plan: &str) {
     let seconds = began.elapsed().as_secs_f64();
     took.sort();
     let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1_000.0;
-    let each = if plan.ask == LoadRequest::CreateMany { BATCH } else { 1 };
+    let each = if plan.request == LoadRequest::CreateMany { BATCH } else { 1 };
     println!("{} {seconds} {} {}", took.len() * each, at(0.5), at(0.99));
 }
 
@@ -150,13 +150,13 @@ struct Lane {
 
 impl Lane {
     fn run(&mut self) -> Vec<Duration> {
-        if self.plan.ask == LoadRequest::Walk {
+        if self.plan.request == LoadRequest::Walk {
             return self.walk();
         }
         let until = Instant::now() + Duration::from_secs(self.plan.seconds);
         let mut took = Vec::new();
-        let tag = (self.plan.ask == LoadRequest::Unchanged).then(|| {
-            let (head, _) = self.ask("GET", &format!("certificates/{}", self.ids[0]), "", "");
+        let tag = (self.plan.request == LoadRequest::Unchanged).then(|| {
+            let (head, _) = self.request("GET", &format!("certificates/{}", self.ids[0]), "", "");
             header(&head, "etag").unwrap().to_owned()
         });
         while Instant::now() < until {
@@ -165,28 +165,28 @@ impl Lane {
             if number >= self.template.requests {
                 break;
             }
-            let (head, body) = match (self.plan.ask, &tag) {
+            let (head, body) = match (self.plan.request, &tag) {
                 (LoadRequest::Unchanged, Some(tag)) => {
                     let path = format!("certificates/{}", self.ids[0]);
-                    self.ask("GET", &path, &format!("If-None-Match: {tag}\r\n"), "")
+                    self.request("GET", &path, &format!("If-None-Match: {tag}\r\n"), "")
                 }
-                (LoadRequest::Page, _) => self.ask("GET", "certificates?sort=expiry&limit=100", "", ""),
-                (LoadRequest::Summary, _) => self.ask("GET", "certificates/summary", "", ""),
-                (LoadRequest::Create, _) => self.ask("POST", "certificates", JSON, &self.entry(number)),
+                (LoadRequest::Page, _) => self.request("GET", "certificates?sort=expiry&limit=100", "", ""),
+                (LoadRequest::Summary, _) => self.request("GET", "certificates/summary", "", ""),
+                (LoadRequest::Create, _) => self.request("POST", "certificates", JSON, &self.entry(number)),
                 (LoadRequest::Template, _) => self.templated(number),
                 (LoadRequest::CreateMany, _) => {
                     let all: Vec<String> = (0..BATCH).map(|at| self.entry(number * BATCH + at)).collect();
                     let body = format!("{{\"certificates\":[{}]}}", all.join(","));
-                    self.ask("POST", "certificates/batch", JSON, &body)
+                    self.request("POST", "certificates/batch", JSON, &body)
                 }
                 _ => {
                     let id = self.ids[number.wrapping_mul(7_919) % self.ids.len()].clone();
-                    self.ask("GET", &format!("certificates/{id}"), "", "")
+                    self.request("GET", &format!("certificates/{id}"), "", "")
                 }
             };
             took.push(began.elapsed());
             let status = &head[9..12];
-            let missing = self.plan.ask == LoadRequest::Template
+            let missing = self.plan.request == LoadRequest::Template
                 && self.template.path.contains("missing")
                 && status == "404";
             assert!(missing || ["200", "201", "304"].contains(&status), "{head}{body}");
@@ -200,7 +200,7 @@ impl Lane {
         let (mut took, mut cursor) = (Vec::new(), String::new());
         while took.len() < PAGES_MAX {
             let began = Instant::now();
-            let (_, body) = self.ask("GET", &format!("certificates?limit=500{cursor}"), "", "");
+            let (_, body) = self.request("GET", &format!("certificates?limit=500{cursor}"), "", "");
             took.push(began.elapsed());
             let page: serde_json::Value = serde_json::from_str(&body).unwrap();
             let Some(next) = page["next"].as_str() else { break };
@@ -216,7 +216,7 @@ impl Lane {
             text.replace("{id}", id).replace("{n}", &number.to_string()).replace("{names}", &self.plan.names)
         };
         let (path, body) = (fill(&template.path), fill(&template.body));
-        self.ask(&template.method, &path, if body.is_empty() { "" } else { JSON }, &body)
+        self.request(&template.method, &path, if body.is_empty() { "" } else { JSON }, &body)
     }
 
     fn entry(&self, number: usize) -> String {
@@ -224,7 +224,7 @@ impl Lane {
     }
 
     /// Sends a request. Returns the header section and the body of the response.
-    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
+    fn request(&mut self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
         let request = format!(
             "{method} /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
             self.plan.token,
@@ -249,10 +249,10 @@ impl Lane {
     }
 
     fn more(&mut self) {
-        let mut octets = [0; 16_384];
-        let read = self.stream.read(&mut octets).unwrap();
+        let mut bytes = [0; 16_384];
+        let read = self.stream.read(&mut bytes).unwrap();
         assert!(read > 0, "the server closed the connection");
-        self.input.extend_from_slice(&octets[..read]);
+        self.input.extend_from_slice(&bytes[..read]);
     }
 }
 

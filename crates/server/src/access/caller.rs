@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use authority::VerifiedClient;
 use authority::principal::{Principal, is_person};
-use authority::teams::{OwnedKind, Ownership, Standing};
+use authority::teams::{OwnedKind, Ownership, OwnershipRights};
 use axum::extract::FromRequestParts;
 use coded::named;
 use http::StatusCode;
@@ -308,15 +308,15 @@ impl Caller {
     ///
     /// # Errors
     /// 403 when no grant covers the object.
-    pub fn check_standing(
+    pub fn check_ownership_rights(
         &self,
         permission: Permission,
         object: impl Into<Object>,
-    ) -> Result<Standing, Problem> {
+    ) -> Result<OwnershipRights, Problem> {
         let object = object.into();
         self.may(permission, &object)?;
         if self.has_permission_everywhere(permission) {
-            return Ok(Standing::Everything);
+            return Ok(OwnershipRights::Everything);
         }
         let ownership = &self.0.ownership;
         let reaching =
@@ -324,13 +324,13 @@ impl Caller {
                 granted.permissions.has(permission) && ownership.admits(&granted.scope, &object)
             });
         let team = reaching.and_then(|granted| ownership.acting_teams(&granted.scope).into_iter().next());
-        Ok(team.map_or(Standing::Nobody, |team| Standing::Team(team.to_owned())))
+        Ok(team.map_or(OwnershipRights::Nobody, |team| OwnershipRights::Team(team.to_owned())))
     }
 
     fn require_grant(&self, permission: Permission, reaches: impl Fn(&Scope) -> bool) -> Result<(), Problem> {
         self.0.permission_checked.store(true, Ordering::Relaxed);
-        let held = |granted: &Granted| granted.permissions.has(permission) && reaches(&granted.scope);
-        if self.0.granted.iter().any(held) { Ok(()) } else { Err(forbidden(permission)) }
+        let matching = |granted: &Granted| granted.permissions.has(permission) && reaches(&granted.scope);
+        if self.0.granted.iter().any(matching) { Ok(()) } else { Err(forbidden(permission)) }
     }
 
     /// Returns the objects on which the caller has a permission, to filter a listing.
@@ -356,8 +356,10 @@ impl Caller {
     /// have.
     #[must_use]
     pub fn covers(&self, other: &Granted) -> bool {
-        let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));
-        held.fold(Permissions::NONE, |all, granted| all.union(granted.permissions)).covers(other.permissions)
+        let matching = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));
+        matching
+            .fold(Permissions::NONE, |all, granted| all.union(granted.permissions))
+            .covers(other.permissions)
     }
 
     /// Returns whether the handler of this request has checked the caller's permissions.

@@ -438,11 +438,11 @@ pub(crate) fn identity_principal(identity: &Identity) -> Principal {
 
 /// Returns a role with its permissions; `None` when this version cannot parse the permissions. The error is logged.
 fn role_entry(role: Role) -> (String, Option<Permissions>) {
-    let held = grant::permissions(&role)
+    let permissions = grant::permissions(&role)
         .inspect_err(|error| tracing::error!(%error, "the permissions of a role cannot be read: the role grants nothing"))
         .ok()
         .map(|permissions| Permissions::of(&permissions));
-    (role.name, held)
+    (role.name, permissions)
 }
 
 pub(crate) fn micros(duration: Duration) -> i64 {

@@ -28,10 +28,11 @@ impl TokenPasswords {
         }
         match self.0.token(token_hash(token)).await {
             Ok(caller) => {
-                let standing =
-                    caller.check_standing(Permission::CertificateRequest, Object::profile(profile)).ok();
+                let rights = caller
+                    .check_ownership_rights(Permission::CertificateRequest, Object::profile(profile))
+                    .ok();
                 let actor = caller.actor().to_owned();
-                Ok(standing.map(|standing| EnrolmentUser { actor, standing }))
+                Ok(rights.map(|rights| EnrolmentUser { actor, rights }))
             }
             Err(problem) if problem.status().is_server_error() => {
                 Err(PasswordError("the token database does not answer".to_owned()))

@@ -46,7 +46,7 @@ pub(crate) fn required_to_assign(grant: &Grant, roles: &RoleTable) -> Granted {
 fn given(grant: &Grant, roles: &RoleTable, unreadable: Permissions) -> Granted {
     let permissions = match (built_in_role(&grant.role), roles.get(&grant.role)) {
         (Some(role), _) => role.permissions,
-        (None, Some(held)) => held.unwrap_or(unreadable),
+        (None, Some(custom)) => custom.unwrap_or(unreadable),
         (None, None) => Permissions::NONE,
     };
     Granted { permissions, scope: grant.scope.clone() }

@@ -242,12 +242,12 @@ mod tests {
     #[tokio::test]
     async fn concurrent_and_queued_password_hashes_are_limited() {
         let queue = Arc::new(HashQueue::new(1, 1));
-        let (release, held) = std::sync::mpsc::channel::<()>();
+        let (release, released) = std::sync::mpsc::channel::<()>();
         let run = |queue: &Arc<HashQueue>, work: Box<dyn FnOnce() + Send>| {
             let queue = Arc::clone(queue);
             tokio::spawn(async move { queue.run(work).await })
         };
-        let first = run(&queue, Box::new(move || held.recv().unwrap()));
+        let first = run(&queue, Box::new(move || released.recv().unwrap()));
         testbed::until("the first is at work", || queue.cores.available_permits() == 0).await;
         let second = run(&queue, Box::new(|| {}));
         testbed::until("the second waits", || queue.slots.available_permits() == 0).await;

@@ -191,7 +191,7 @@ pub(crate) async fn begin_assertion(
         let keys = store::Access::of(access.store()).security_keys(user).await?;
         allowed = keys.iter().filter(|key| key.rp_id == site.rp_id).map(descriptor).collect();
         if allowed.is_empty() {
-            return Err(no_key_here(&keys, site));
+            return Err(no_key_for_site(&keys, site));
         }
     }
     let (mut challenge, nonce) = (random()?, random()?);
@@ -311,7 +311,7 @@ pub(crate) fn refused() -> Problem {
     .hint("start again; a key works only at the host name for which it was registered, and users of an OpenID Connect issuer sign in there")
 }
 
-fn no_key_here(keys: &[SecurityKey], site: &Site) -> Problem {
+fn no_key_for_site(keys: &[SecurityKey], site: &Site) -> Problem {
     let mut hosts: Vec<&str> = keys.iter().map(|key| key.rp_id.as_str()).collect();
     hosts.sort_unstable();
     hosts.dedup();

@@ -70,9 +70,9 @@ async fn list(
 ) -> Result<Json<Listing<ChangeView>>, Problem> {
     let wanted = params.state.as_deref().map(str::parse::<ChangeState>).transpose();
     let wanted = wanted.map_err(Problem::bad_request)?.unwrap_or(ChangeState::Open);
-    let place = (paging.after.as_ref(), paging.limit);
+    let page_request = (paging.after.as_ref(), paging.limit);
     let page = match caller.reach(Permission::ApprovalRead) {
-        Reach::Everything => authority.pending_changes(wanted, place.0, place.1).await?,
+        Reach::Everything => authority.pending_changes(wanted, page_request.0, page_request.1).await?,
         Reach::Only(_) => {
             let read = |after: Option<Cursor>, limit| {
                 let authority = &authority;
@@ -80,7 +80,7 @@ async fn list(
             };
             let sees = |change: &PendingChange| permitted(&caller, Permission::ApprovalRead, change).is_ok();
             // The cursor contains only the ID of a change, which reveals nothing.
-            store::visible_page(place, read, sees).await?.page
+            store::visible_page(page_request, read, sees).await?.page
         }
     };
     let now_us = clock.now_us();

@@ -106,9 +106,9 @@ async fn list(
     paging: Paging,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Listing<EnrolmentView>>, Problem> {
-    let (state, place) = (enrolment_state(filter.state), (paging.after.as_ref(), paging.limit));
+    let (state, page_request) = (enrolment_state(filter.state), (paging.after.as_ref(), paging.limit));
     let page = match caller.reach(Permission::ApprovalRead) {
-        Reach::Everything => authority.enrolments(state, place.0, place.1).await?,
+        Reach::Everything => authority.enrolments(state, page_request.0, page_request.1).await?,
         Reach::Only(_) => {
             let read = |after: Option<Cursor>, limit| {
                 let authority = &authority;
@@ -116,7 +116,7 @@ async fn list(
             };
             let sees = |row: &EnrolmentRow| caller.may(Permission::ApprovalRead, object_of(row)).is_ok();
             // The cursor contains only the number of a row, which reveals nothing.
-            store::visible_page(place, read, sees).await?.page
+            store::visible_page(page_request, read, sees).await?.page
         }
     };
     Ok(Json(listing(page, enrolment_view)))

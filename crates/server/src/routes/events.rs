@@ -46,7 +46,8 @@ async fn follow(
     parts: Parts,
     Query(params): Query<EventParams>,
 ) -> Result<Response, Problem> {
-    let since = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(place).transpose()?;
+    let since =
+        parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(position).transpose()?;
     let follower = state.events().follow(state.store().clone(), since).await?;
     let stopping = state.stopping().clone();
     let ended = wait_until_access_lost(state, caller.session().map(|session| session.hash), parts);
@@ -87,7 +88,7 @@ fn event_stream(
                         continue;
                     }
                     Event::default()
-                        .id(id_of(event.place))
+                        .id(id_of(event.position))
                         .event(event.kind.replace(['\r', '\n'], " "))
                         .data(event.data.as_str())
                 }
@@ -100,17 +101,17 @@ fn event_stream(
     })
 }
 
-fn place(id: &str) -> Result<OutboxPosition, Problem> {
-    place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is not the ID of an event"))
+fn position(id: &str) -> Result<OutboxPosition, Problem> {
+    parse_position(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is not the ID of an event"))
 }
 
 /// Formats an outbox position as an event ID.
-pub(super) fn id_of(place: OutboxPosition) -> String {
-    format!("{}-{}", place.transaction, place.id)
+pub(super) fn id_of(position: OutboxPosition) -> String {
+    format!("{}-{}", position.transaction, position.id)
 }
 
 /// Parses an event ID as an outbox position.
-pub(super) fn place_of(id: &str) -> Option<OutboxPosition> {
+pub(super) fn parse_position(id: &str) -> Option<OutboxPosition> {
     let (transaction, id) = id.split_once('-')?;
     Some(OutboxPosition { transaction: transaction.parse().ok()?, id: id.parse().ok()? })
 }

@@ -102,12 +102,13 @@ async fn list(
         order,
         ..InventoryFilter::default()
     };
-    let whose = OwnerFilter { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
+    let owner_filter =
+        OwnerFilter { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
     let after = paging.after.as_ref();
-    let page = if whose.is_unfiltered() {
+    let page = if owner_filter.is_unfiltered() {
         lifecycle.found(&filter, after, paging.limit).await?
     } else {
-        lifecycle.found_of(&filter, &whose, after, paging.limit).await?
+        lifecycle.found_of(&filter, &owner_filter, after, paging.limit).await?
     };
     Ok(Json(listing(page, found_view)))
 }

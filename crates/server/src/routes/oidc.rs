@@ -59,8 +59,8 @@ async fn login(
     let oidc = configured(oidc.as_ref())?;
     let login = Login::begin(params.return_to.as_deref(), params.confirm, clock.now_us())?;
     let location = login.redirect(oidc).await?;
-    let kept = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
-    see_other(&location, [kept])
+    let login_cookie = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
+    see_other(&location, [login_cookie])
 }
 
 /// Processes the issuer's response and starts a session.

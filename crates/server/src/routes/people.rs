@@ -105,16 +105,16 @@ async fn created(
     lifecycle: &Lifecycle,
     caller: &Caller,
     kind: PeopleKind,
-    place: &str,
+    path: &str,
     new: NewPerson,
 ) -> Result<Response, Problem> {
     let (name, body) = into_name_and_body(new);
     let person = person(body);
     check_paths(caller, &[], &person.owns.paths)?;
     let made = lifecycle.put_person(kind, &name, &person, None, caller.actor()).await?;
-    let place = format!("/api/v1/{place}/{}", segment(&made.name));
-    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
-    Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, person_view(made))).into_response())
+    let path = format!("/api/v1/{path}/{}", segment(&made.name));
+    let path = HeaderValue::from_str(&path).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, path)], Revision(made.revision, person_view(made))).into_response())
 }
 
 async fn shown(lifecycle: &Lifecycle, kind: PeopleKind, name: &str) -> Result<Revision<PersonView>, Problem> {

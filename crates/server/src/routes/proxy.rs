@@ -125,7 +125,7 @@ async fn list_recent(
     Component(proxy): Proxy,
     Query(query): Query<RecentQuery>,
 ) -> Result<Json<Listing<Value>>, Problem> {
-    Ok(Json(Listing::whole(proxy.recent(&query).ok_or_else(not_kept)?)))
+    Ok(Json(Listing::whole(proxy.recent(&query).ok_or_else(no_recent_requests)?)))
 }
 
 /// Exports the last requests of the proxy in this process as HAR 1.2, newest first: at most 1,000, and only requests that have
@@ -139,10 +139,10 @@ async fn export_recent(
     Component(proxy): Proxy,
     Query(query): Query<RecentQuery>,
 ) -> Result<Json<Value>, Problem> {
-    Ok(Json(proxy.recent_har(&query).ok_or_else(not_kept)?))
+    Ok(Json(proxy.recent_har(&query).ok_or_else(no_recent_requests)?))
 }
 
-fn not_kept() -> Problem {
+fn no_recent_requests() -> Problem {
     Problem::missing("this server keeps no requests of its proxy")
         .hint("set server.console = true, and restart the server")
 }

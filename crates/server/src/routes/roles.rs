@@ -88,13 +88,13 @@ async fn put(
     let name = admin::name(&name)?;
     reject_built_in(&name)?;
     let named = new.permissions.iter().map(|name| name.parse());
-    let held = named.collect::<Result<Vec<Permission>, _>>().map_err(Problem::unprocessable)?;
-    check_permissions_within_caller(&caller, Permissions::of(&held))?;
+    let new_permissions = named.collect::<Result<Vec<Permission>, _>>().map_err(Problem::unprocessable)?;
+    check_permissions_within_caller(&caller, Permissions::of(&new_permissions))?;
     let before = find(&store, &name).await?;
     match &before {
         Some(role) => {
             if_match.check(role.revision)?;
-            check_permissions_within_caller(&caller, held_by(role))?;
+            check_permissions_within_caller(&caller, required_to_change(role))?;
         }
         None => {
             if_match.check_absent()?;
@@ -106,7 +106,7 @@ async fn put(
         }
     }
     let description: String = new.description.chars().take(1_024).collect();
-    let permissions = serde_json::to_string(&held).map_err(Problem::internal)?;
+    let permissions = serde_json::to_string(&new_permissions).map_err(Problem::internal)?;
     let change = Change::PutRole(RoleChange {
         name: name.clone(),
         description,
@@ -114,7 +114,7 @@ async fn put(
         revision: before.as_ref().map(|role| role.revision),
         at_us: access.clock().now_us(),
     });
-    let details = json!({ "permissions": held });
+    let details = json!({ "permissions": new_permissions });
     let written = gates.write(&caller, CheckedChange { change, details }.into()).await?;
     if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::OK).into_response());
@@ -139,7 +139,7 @@ async fn delete(
     reject_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
-    check_permissions_within_caller(&caller, held_by(&role))?;
+    check_permissions_within_caller(&caller, required_to_change(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
     let written = gates.write(&caller, CheckedChange { change, details: json!({}) }.into()).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
@@ -158,7 +158,7 @@ fn reject_built_in(name: &str) -> Result<(), Problem> {
 
 /// Returns the permissions that a caller must hold to change a role: the permissions of the role. If this version cannot parse the
 /// role, returns all permissions.
-fn held_by(role: &Role) -> Permissions {
+fn required_to_change(role: &Role) -> Permissions {
     permissions_of(role).map_or(Permissions::all(), |permissions| Permissions::of(&permissions))
 }
 

@@ -108,7 +108,7 @@ async fn sign_in(
             if let Some(ceremony) =
                 second_factor(access, &parts, &user, CeremonyPurpose::SignIn, None).await?
             {
-                return Ok(asks_for_key(ceremony));
+                return Ok(security_key_required(ceremony));
             }
             by_password(&state, &user, from, replaces).await
         }
@@ -201,7 +201,7 @@ async fn second_factor(
 }
 
 /// Returns the 202 response that asks for a security key.
-fn asks_for_key(ceremony: SecurityKeyCeremony) -> Response {
+fn security_key_required(ceremony: SecurityKeyCeremony) -> Response {
     holding_secret((StatusCode::ACCEPTED, Json(ceremony)).into_response())
 }
 
@@ -338,7 +338,7 @@ async fn confirm(
         }
         SessionConfirmation { code: None, password: Some(password), security_key: None } => {
             match confirm_by_password(&state, &caller, &parts, Zeroizing::new(password), from).await {
-                Ok(Some(ceremony)) => return Ok(asks_for_key(ceremony)),
+                Ok(Some(ceremony)) => return Ok(security_key_required(ceremony)),
                 confirmed => confirmed.map(drop),
             }
         }

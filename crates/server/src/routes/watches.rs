@@ -50,7 +50,7 @@ fn progress_view(Progress { done, expected }: Progress) -> ProgressView {
     ProgressView {
         parts: done.parts,
         parts_done: done.parts_ended,
-        parts_under_way: done.parts_held,
+        parts_under_way: done.parts_leased,
         endpoints_done: done.observations,
         endpoints: expected,
     }

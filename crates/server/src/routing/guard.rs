@@ -140,12 +140,12 @@ impl Guard {
     }
 
     fn permitted(&self, caller: &Caller, permission: Permission) -> Result<(), Problem> {
-        let held = if self.access.scoped {
+        let is_permitted = if self.access.scoped {
             caller.has_permission(permission)
         } else {
             caller.has_permission_everywhere(permission)
         };
-        if held { Ok(()) } else { Err(access::forbidden(permission)) }
+        if is_permitted { Ok(()) } else { Err(access::forbidden(permission)) }
     }
 
     /// Returns whether the handler of a scoped route succeeded without a permission check. Its response could reveal objects of

@@ -53,22 +53,22 @@ async fn handshake(
 }
 
 /// Returns the response status of one request on a new connection from 127.0.0.`host`, or `None` if the connection was refused.
-async fn ask(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<String> {
+async fn get(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let stream = connect(host, to).await;
-    let mut said = Vec::new();
+    let mut response = Vec::new();
     if to == world.public {
         let mut stream = stream;
         stream.write_all(request.as_bytes()).await.ok()?;
-        stream.read_to_end(&mut said).await.ok()?;
+        stream.read_to_end(&mut response).await.ok()?;
     } else {
         let mut stream = handshake(world, stream, b"http/1.1").await.ok()?;
         write_and_flush(&mut stream, request.as_bytes()).await.ok()?;
         // Some connections end without a TLS `close_notify` alert.
-        let _ = stream.read_to_end(&mut said).await;
+        let _ = stream.read_to_end(&mut response).await;
     }
-    let said = String::from_utf8_lossy(&said).into_owned();
-    said.split(' ').nth(1).map(ToOwned::to_owned)
+    let response = String::from_utf8_lossy(&response).into_owned();
+    response.split(' ').nth(1).map(ToOwned::to_owned)
 }
 
 fn refused(world: &World, listener: &str, reason: &str) -> bool {
@@ -81,7 +81,7 @@ fn refused(world: &World, listener: &str, reason: &str) -> bool {
 async fn incomplete_requests_from_four_addresses_do_not_block_others() {
     let world = with(|options| options.connections_max = 16).await;
     let (api, public, credentials) = (world.address, world.public, credentials(&world));
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for host in 1..=4 {
         for _ in 0..16 {
             let stream = connect(host, credentials).await;
@@ -89,7 +89,7 @@ async fn incomplete_requests_from_four_addresses_do_not_block_others() {
             if let Ok(mut stream) = handshake(&world, stream, b"http/1.1").await
                 && write_and_flush(&mut stream, b"GET /info HTTP/1.1\r\nhost: x\r\n").await.is_ok()
             {
-                held.push(stream);
+                connections.push(stream);
             }
         }
     }
@@ -97,10 +97,10 @@ async fn incomplete_requests_from_four_addresses_do_not_block_others() {
     for (to, path, status) in
         [(credentials, "/info", "200"), (api, "/healthz", "200"), (public, "/crl/x", "404")]
     {
-        let answer = tokio::time::timeout(LONG, ask(&world, 9, to, path)).await.expect("an answer");
+        let answer = tokio::time::timeout(LONG, get(&world, 9, to, path)).await.expect("an answer");
         assert_eq!(answer.as_deref(), Some(status), "{path}");
     }
-    drop(held);
+    drop(connections);
 }
 
 #[tokio::test]
@@ -111,16 +111,16 @@ async fn idle_connections_are_evicted_for_new_connections() {
         options.head_timeout = Duration::from_secs(1);
     })
     .await;
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..4 {
         let mut stream = world.raw().await;
         write_and_flush(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 4_096]).await.unwrap() > 0);
-        held.push(stream);
+        connections.push(stream);
     }
     // Connections can be evicted only after they have been idle for a moment.
     let newcomer =
-        async { while ask(&world, 9, world.address, "/healthz").await.as_deref() != Some("200") {} };
+        async { while get(&world, 9, world.address, "/healthz").await.as_deref() != Some("200") {} };
     tokio::time::timeout(LONG, newcomer).await.expect("the newcomer is served");
     assert!(refused(&world, "tls", "evicted"));
 }
@@ -242,7 +242,7 @@ async fn proxy_protocol_header_is_accepted_only_from_trusted_proxies() {
             stream.write_all(&introduction(client)).await.unwrap();
             handshake(&world, stream, b"http/1.1").await
         };
-        let _held = through(7, one).await.expect("the first connection of a client");
+        let _first = through(7, one).await.expect("the first connection of a client");
         assert!(through(7, one).await.is_err(), "the second one of this client");
         let _other = through(7, other).await.expect("another client");
         // A connection of the proxy itself, without a PROXY header.
@@ -253,9 +253,9 @@ async fn proxy_protocol_header_is_accepted_only_from_trusted_proxies() {
     let mut stream = connect(7, world.public).await;
     stream.write_all(&introduction(one)).await.unwrap();
     stream.write_all(b"GET /crl/x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await.unwrap();
-    assert!(said.starts_with("HTTP/1.1 404"), "{said}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 404"), "{response}");
     // An invalid PROXY header.
     let mut stream = connect(7, world.public).await;
     stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c").await.unwrap();
@@ -319,7 +319,7 @@ async fn credential_store_limits_clients_and_honours_token_rates() {
     .await;
     let url = format!("https://{}/api/v1/data?name-like=x", credentials(&world));
     let client = world.builder().build().unwrap();
-    let ask = async |token: &str, times: usize| {
+    let get = async |token: &str, times: usize| {
         let mut refused = None;
         for _ in 0..times {
             let answer = client.get(&url).bearer_auth(token).send().await.unwrap();
@@ -333,9 +333,9 @@ async fn credential_store_limits_clients_and_honours_token_rates() {
     };
     let (busy, usual) =
         (world.token("busy", "admin", "any").await, world.token("usual", "admin", "any").await);
-    assert!(ask(&busy, 100).await.is_none());
+    assert!(get(&busy, 100).await.is_none());
     // Far more requests than the limit allows, also on a slow machine.
-    let refused = ask(&usual, 200).await.expect("a burst of two");
+    let refused = get(&usual, 200).await.expect("a burst of two");
     assert_eq!(refused.headers()["retry-after"], "1");
 }
 

@@ -43,7 +43,7 @@ impl Api {
         Self { router: router(&state).0, admin, store, _folder: folder }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+    async fn send_request(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -108,28 +108,28 @@ const KEYS: &str = "/api/v1/acme/external-keys";
 async fn acme_external_account_keys_are_created_disabled_and_deleted() {
     let api = Api::new().await;
     let new = json!({ "kid": "web", "label": "web team", "names": ["a.example"], "profiles": ["default"] });
-    let (status, made) = api.ask(Method::POST, KEYS, new.clone()).await;
+    let (status, made) = api.send_request(Method::POST, KEYS, new.clone()).await;
     assert_eq!(status, 201, "{made}");
     assert_eq!(made["hmac_key"].as_str().unwrap().len(), 43);
     let path = format!("{KEYS}/{}", made["id"].as_str().unwrap());
-    let (_, shown) = api.ask(Method::GET, &path, Value::Null).await;
+    let (_, shown) = api.send_request(Method::GET, &path, Value::Null).await;
     assert_eq!(
         (&shown["kid"], &shown["uses"], &shown["disabled_at"]),
         (&json!("web"), &json!(0), &Value::Null)
     );
     assert!(shown.get("hmac_key").is_none() && shown.get("secret").is_none());
-    assert_eq!(api.ask(Method::POST, KEYS, new).await.0, 409);
+    assert_eq!(api.send_request(Method::POST, KEYS, new).await.0, 409);
     for bad in [json!({ "names": ["A.example"] }), json!({ "kid": "" })] {
-        assert_eq!(api.ask(Method::POST, KEYS, bad.clone()).await.0, 422, "{bad}");
+        assert_eq!(api.send_request(Method::POST, KEYS, bad.clone()).await.0, 422, "{bad}");
     }
-    assert_eq!(api.ask(Method::POST, KEYS, json!({ "secret": "mine" })).await.0 / 100, 4);
-    let (_, listed) = api.ask(Method::GET, KEYS, Value::Null).await;
+    assert_eq!(api.send_request(Method::POST, KEYS, json!({ "secret": "mine" })).await.0 / 100, 4);
+    let (_, listed) = api.send_request(Method::GET, KEYS, Value::Null).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
-    assert_eq!(api.ask(Method::POST, &format!("{path}/disable"), json!({})).await.0, 204);
-    assert!(api.ask(Method::GET, &path, Value::Null).await.1["disabled_at"].is_string());
-    assert_eq!(api.ask(Method::DELETE, &path, Value::Null).await.0, 204);
+    assert_eq!(api.send_request(Method::POST, &format!("{path}/disable"), json!({})).await.0, 204);
+    assert!(api.send_request(Method::GET, &path, Value::Null).await.1["disabled_at"].is_string());
+    assert_eq!(api.send_request(Method::DELETE, &path, Value::Null).await.0, 204);
     for method in [Method::GET, Method::DELETE] {
-        assert_eq!(api.ask(method, &path, Value::Null).await.0, 404);
+        assert_eq!(api.send_request(method, &path, Value::Null).await.0, 404);
     }
 }
 
@@ -138,12 +138,13 @@ async fn acme_accounts_and_orders_are_listed_and_accounts_revoked() {
     let api = Api::new().await;
     let (account, order) = api.account().await;
     let path = format!("/api/v1/acme/accounts/{account}");
-    let (_, listed) = api.ask(Method::GET, "/api/v1/acme/accounts", Value::Null).await;
+    let (_, listed) = api.send_request(Method::GET, "/api/v1/acme/accounts", Value::Null).await;
     assert_eq!(listed["items"][0]["id"], json!(account));
-    let (_, shown) = api.ask(Method::GET, &path, Value::Null).await;
+    let (_, shown) = api.send_request(Method::GET, &path, Value::Null).await;
     assert_eq!((&shown["status"], &shown["contacts"]), (&json!("valid"), &json!(["mailto:a@a.example"])));
     for query in [String::new(), format!("?account={account}")] {
-        let (_, listed) = api.ask(Method::GET, &format!("/api/v1/acme/orders{query}"), Value::Null).await;
+        let (_, listed) =
+            api.send_request(Method::GET, &format!("/api/v1/acme/orders{query}"), Value::Null).await;
         assert_eq!(listed["items"][0]["id"], json!(order), "{query}");
         // The order has expired, so its status is `invalid`, as ACME clients see it.
         assert_eq!(listed["items"][0]["status"], "invalid", "{query}");
@@ -151,14 +152,15 @@ async fn acme_accounts_and_orders_are_listed_and_accounts_revoked() {
         assert!(detail.contains("create a new order"), "{listed}");
     }
     let other = format!("/api/v1/acme/orders?account={}", Uuid::nil());
-    assert_eq!(api.ask(Method::GET, &other, Value::Null).await.1["items"], json!([]));
-    let (_, shown) = api.ask(Method::GET, &format!("/api/v1/acme/orders/{order}"), Value::Null).await;
+    assert_eq!(api.send_request(Method::GET, &other, Value::Null).await.1["items"], json!([]));
+    let (_, shown) =
+        api.send_request(Method::GET, &format!("/api/v1/acme/orders/{order}"), Value::Null).await;
     assert_eq!((&shown["status"], &shown["names"]), (&json!("invalid"), &json!(["dns:a.example"])));
-    let (status, ended) = api.ask(Method::POST, &format!("{path}/revoke"), json!({})).await;
+    let (status, ended) = api.send_request(Method::POST, &format!("{path}/revoke"), json!({})).await;
     assert_eq!((status, &ended["status"]), (200, &json!("revoked")));
     for path in ["accounts", "orders"] {
         let nothing = format!("/api/v1/acme/{path}/{}", Uuid::nil());
-        assert_eq!(api.ask(Method::GET, &nothing, Value::Null).await.0, 404);
+        assert_eq!(api.send_request(Method::GET, &nothing, Value::Null).await.0, 404);
     }
 }
 
@@ -167,23 +169,23 @@ async fn acme_limit_overrides_are_set_replaced_and_deleted() {
     let api = Api::new().await;
     let path = "/api/v1/acme/limit-overrides";
     let lift = json!({ "kind": "new_accounts", "subject": "10.0.0.0/8", "seconds": 60, "note": "a lab" });
-    let (status, made) = api.ask(Method::POST, path, lift.clone()).await;
+    let (status, made) = api.send_request(Method::POST, path, lift.clone()).await;
     assert_eq!((status, &made["allowed"]), (200, &Value::Null), "{made}");
     // An override for the same subject replaces the existing one.
     let mut fewer = lift;
     fewer["allowed"] = json!(5);
-    let (_, again) = api.ask(Method::POST, path, fewer).await;
-    assert_eq!((&again["id"], &again["allowed"]), (&made["id"], &json!(5)));
+    let (_, second) = api.send_request(Method::POST, path, fewer).await;
+    assert_eq!((&second["id"], &second["allowed"]), (&made["id"], &json!(5)));
     for bad in [
         json!({ "kind": "orders", "subject": "a", "seconds": 0 }),
         json!({ "kind": "other", "subject": "a", "seconds": 1 }),
         json!({ "kind": "new_accounts", "subject": "a", "seconds": 1 }),
     ] {
-        assert_eq!(api.ask(Method::POST, path, bad.clone()).await.0, 422, "{bad}");
+        assert_eq!(api.send_request(Method::POST, path, bad.clone()).await.0, 422, "{bad}");
     }
-    let (_, listed) = api.ask(Method::GET, path, Value::Null).await;
+    let (_, listed) = api.send_request(Method::GET, path, Value::Null).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     let one = format!("{path}/{}", made["id"].as_str().unwrap());
-    assert_eq!(api.ask(Method::DELETE, &one, Value::Null).await.0, 204);
-    assert_eq!(api.ask(Method::DELETE, &one, Value::Null).await.0, 404);
+    assert_eq!(api.send_request(Method::DELETE, &one, Value::Null).await.0, 204);
+    assert_eq!(api.send_request(Method::DELETE, &one, Value::Null).await.0, 404);
 }

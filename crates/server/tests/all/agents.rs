@@ -88,7 +88,7 @@ impl House {
         format!("https://{}", self.running.address)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
+    async fn send_request(&self, method: Method, path: &str, body: Option<Value>) -> TestResponse {
         let request = self.client.request(method, format!("{}{path}", self.url())).bearer_auth(&self.admin);
         send(match body {
             Some(body) => request.json(&body),
@@ -98,8 +98,9 @@ impl House {
     }
 
     async fn token(&self) -> String {
-        let made =
-            self.ask(Method::POST, "/api/v1/agent-tokens", Some(json!({"labels": {"env": "prod"}}))).await;
+        let made = self
+            .send_request(Method::POST, "/api/v1/agent-tokens", Some(json!({"labels": {"env": "prod"}})))
+            .await;
         made.expect(201).json()["token"].as_str().unwrap().to_owned()
     }
 
@@ -136,7 +137,7 @@ impl House {
     async fn target(&self, agent: Uuid, name: &str) -> Uuid {
         let target = json!({"type": "files", "fullchain": self.etc("f.pem"), "key": self.etc("k.pem")});
         let body = json!({"name": name, "agent": agent, "target": target});
-        let made = self.ask(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
+        let made = self.send_request(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
         made.json()["id"].as_str().unwrap().parse().unwrap()
     }
 
@@ -183,16 +184,19 @@ async fn certificate_with_agent_key_is_issued_and_deployed() {
     let key = keys::PrivateKey::from_pem(&std::fs::read_to_string(house.etc("k.pem")).unwrap()).unwrap();
     assert_eq!(&*leaf.public_key.spki, keys::Signer::spki(&key));
 
-    let listed =
-        house.ask(Method::GET, &format!("/api/v1/targets/{target}/deployments"), None).await.expect(200);
+    let listed = house
+        .send_request(Method::GET, &format!("/api/v1/targets/{target}/deployments"), None)
+        .await
+        .expect(200);
     let listed = listed.json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
     assert_eq!(listed["items"][0]["state"], "deployed", "{listed}");
     assert_eq!(listed["items"][0]["fingerprint"], leaf.fingerprint.to_string());
     assert_eq!(listed["items"][0]["attempts"], 1);
-    let shown = house.ask(Method::GET, "/api/v1/agents?labels=env=prod&online=true", None).await.expect(200);
+    let shown =
+        house.send_request(Method::GET, "/api/v1/agents?labels=env=prod&online=true", None).await.expect(200);
     assert_eq!(shown.json()["items"][0]["name"], "web-1");
-    let none = house.ask(Method::GET, "/api/v1/agents?labels=env=test", None).await.expect(200);
+    let none = house.send_request(Method::GET, "/api/v1/agents?labels=env=test", None).await.expect(200);
     assert_eq!(none.json()["items"], json!([]));
 }
 
@@ -203,7 +207,7 @@ async fn agent_is_usable_only_by_the_team_in_its_label() {
     let target = house.target(agent, "shop's").await;
     let made =
         json!({ "name": "shop", "grants": [{ "role": "operator", "scope": "team:shop,profile:web" }] });
-    let made = house.ask(Method::POST, "/api/v1/tokens", Some(made)).await.expect(201).json();
+    let made = house.send_request(Method::POST, "/api/v1/tokens", Some(made)).await.expect(201).json();
     let token = made["token"].as_str().unwrap();
     let number = std::cell::Cell::new(0);
     let create = async |team: &str, more: Value| {
@@ -219,7 +223,7 @@ async fn agent_is_usable_only_by_the_team_in_its_label() {
     for (label, status) in [(None, 403), (Some("other"), 403), (Some("shop"), 201)] {
         let labels = label.map_or(json!({}), |team| json!({ "team": team }));
         let path = format!("/api/v1/agents/{agent}");
-        house.ask(Method::PATCH, &path, Some(json!({ "labels": labels }))).await.expect(200);
+        house.send_request(Method::PATCH, &path, Some(json!({ "labels": labels }))).await.expect(200);
         assert_eq!(create("shop", deploy.clone()).await, status, "{label:?}");
         assert_eq!(create("shop", key.clone()).await, status, "{label:?}");
         assert_eq!(create("other", json!({})).await, 403);
@@ -261,15 +265,15 @@ async fn agent_endpoints_reject_tokens_and_retired_agents() {
             Some(json!({"csr_pem": ""})),
         ),
     ] {
-        let refused = house.ask(method, path, body).await.expect(403);
+        let refused = house.send_request(method, path, body).await.expect(403);
         assert_eq!(refused.problem(), "forbidden");
     }
     // Retiring an agent rejects its certificate immediately.
     let path = format!("/api/v1/agents/{}", agent.agent);
-    house.ask(Method::POST, &format!("{path}/retire"), None).await.expect(204);
+    house.send_request(Method::POST, &format!("{path}/retire"), None).await.expect(204);
     let error = house.agent().await.work_once().await.unwrap_err().to_string();
     assert!(error.contains("401") || error.contains("403") || error.contains("409"), "{error}");
-    assert!(house.ask(Method::GET, &path, None).await.expect(200).json()["retired_at"].is_string());
+    assert!(house.send_request(Method::GET, &path, None).await.expect(200).json()["retired_at"].is_string());
     // The enrolment endpoint needs no authentication, but it rejects an unknown join token.
     let body = json!({"token": "bulla-enroll-none", "csr_pem": csr()});
     let request = house.client.post(format!("{}/api/v1/agent/enroll", house.url())).json(&body);
@@ -290,28 +294,28 @@ async fn targets_have_revisions_and_hide_passwords_and_groups_select_agents() {
     let agent = house.enrolled().await.agent;
     let store = json!({"type": "jks", "file": "/srv/a.jks", "password": "open sesame"});
     let body = json!({"name": "java", "agent": agent, "target": store});
-    let made = house.ask(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
+    let made = house.send_request(Method::POST, "/api/v1/targets", Some(body)).await.expect(201);
     assert!(!made.text.contains("sesame"), "{}", made.text);
     assert_eq!(made.header("etag"), "\"1\"");
     let path = made.header("location").to_owned();
     // Sends the target back as it was shown, with another name.
-    let again = json!({"name": "java-2", "agent": agent, "target": made.json()["target"]});
-    let request = house.client.put(format!("{}{path}", house.url())).bearer_auth(&house.admin).json(&again);
+    let renamed = json!({"name": "java-2", "agent": agent, "target": made.json()["target"]});
+    let request = house.client.put(format!("{}{path}", house.url())).bearer_auth(&house.admin).json(&renamed);
     send(request.try_clone().unwrap().header("if-match", "\"7\"")).await.expect(412);
     send(request.header("if-match", "\"1\"")).await.expect(200);
     let wrong = json!({"name": "x", "agent": agent, "target": {"type": "iis"}});
     assert_eq!(
-        house.ask(Method::POST, "/api/v1/targets", Some(wrong)).await.expect(422).problem(),
+        house.send_request(Method::POST, "/api/v1/targets", Some(wrong)).await.expect(422).problem(),
         "unprocessable"
     );
-    house.ask(Method::DELETE, &path, None).await.expect(204);
-    house.ask(Method::GET, &path, None).await.expect(404);
+    house.send_request(Method::DELETE, &path, None).await.expect(204);
+    house.send_request(Method::GET, &path, None).await.expect(404);
 
     let group = json!({"name": "front", "selector": {"env": "prod"}});
-    house.ask(Method::POST, "/api/v1/agent-groups", Some(group.clone())).await.expect(201);
-    house.ask(Method::POST, "/api/v1/agent-groups", Some(group)).await.expect(409);
-    let members = house.ask(Method::GET, "/api/v1/agents?group=front", None).await.expect(200);
+    house.send_request(Method::POST, "/api/v1/agent-groups", Some(group.clone())).await.expect(201);
+    house.send_request(Method::POST, "/api/v1/agent-groups", Some(group)).await.expect(409);
+    let members = house.send_request(Method::GET, "/api/v1/agents?group=front", None).await.expect(200);
     assert_eq!(members.json()["items"].as_array().unwrap().len(), 1);
-    house.ask(Method::GET, "/api/v1/agents?group=none", None).await.expect(404);
-    house.ask(Method::DELETE, "/api/v1/agent-groups/front", None).await.expect(204);
+    house.send_request(Method::GET, "/api/v1/agents?group=none", None).await.expect(404);
+    house.send_request(Method::DELETE, "/api/v1/agent-groups/front", None).await.expect(204);
 }

@@ -81,12 +81,13 @@ async fn matching_if_none_match_returns_304() {
     let first = world.get(TOKENS).await.expect(200);
     let tag = first.header("etag").to_owned();
     assert!(tag.starts_with('"'), "strong: {tag}");
-    let ask = |tag: &str| send(world.with(&world.admin, Method::GET, TOKENS).header("if-none-match", tag));
-    let same = ask(&tag).await.expect(304);
+    let get_if_none_match =
+        |tag: &str| send(world.with(&world.admin, Method::GET, TOKENS).header("if-none-match", tag));
+    let same = get_if_none_match(&tag).await.expect(304);
     assert!(same.text.is_empty() && same.header("etag") == tag);
-    ask(&format!("\"x\", W/{tag}")).await.expect(304);
+    get_if_none_match(&format!("\"x\", W/{tag}")).await.expect(304);
     world.token("another", "viewer", "any").await;
-    ask(&tag).await.expect(200);
+    get_if_none_match(&tag).await.expect(200);
 }
 
 #[tokio::test]
@@ -123,10 +124,10 @@ async fn repeated_idempotency_key_returns_the_stored_response() {
     };
     let admin = world.admin.clone();
     let first = post(&admin, "k1", &body).await.expect(201);
-    let again = post(&admin, "k1", &body).await.expect(201);
-    assert_eq!(first.json(), again.json());
-    assert_eq!(first.header("location"), again.header("location"));
-    assert_eq!((first.header("etag"), again.header("idempotency-replayed")), (again.header("etag"), "true"));
+    let later = post(&admin, "k1", &body).await.expect(201);
+    assert_eq!(first.json(), later.json());
+    assert_eq!(first.header("location"), later.header("location"));
+    assert_eq!((first.header("etag"), later.header("idempotency-replayed")), (later.header("etag"), "true"));
     // Error responses are repeated too.
     let taken = post(&admin, "k2", &body).await.expect(409);
     assert_eq!(post(&admin, "k2", &body).await.expect(409).json()["detail"], taken.json()["detail"]);
@@ -237,9 +238,9 @@ async fn event_stream_delivers_live_events_and_resumes_from_last_event_id() {
     assert!(!read(&mut some, "other.done").await.contains("test.done"));
     // A second subscriber resumes after the first event.
     let id = text.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
-    let mut again = follow("/api/v1/events", Some(id)).await.unwrap();
+    let mut later = follow("/api/v1/events", Some(id)).await.unwrap();
     emit("test.later", 3).await.unwrap();
-    let text = read(&mut again, "test.later").await;
+    let text = read(&mut later, "test.later").await;
     let kinds: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(kinds, ["other.done", "test.later"], "none lost, none twice");
     // An unreadable body of a known kind is sent unchanged.
@@ -250,7 +251,7 @@ async fn event_stream_delivers_live_events_and_resumes_from_last_event_id() {
         .store()
         .write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
     put.await.unwrap();
-    let text = read(&mut again, "agent.offline").await;
+    let text = read(&mut later, "agent.offline").await;
     assert!(text.contains(r#""body":"not JSON""#), "{text}");
     assert_eq!(follow("/api/v1/events", Some("x".to_owned())).await.unwrap().status(), 400);
 }

@@ -53,7 +53,7 @@ impl<'a> Holder<'a> {
     }
 
     /// Sends the request, and returns the path of the pending enrolment.
-    async fn ask(&self) -> String {
+    async fn send_request(&self) -> String {
         self.enrol().await.expect(202);
         let waiting = self.world.get("/api/v1/enrolments").await.expect(200).json();
         let waiting = &waiting["items"][0];
@@ -83,7 +83,7 @@ async fn client_certificate_cannot_approve_its_own_est_enrollment() {
     let grants = json!([{ "role": "approver", "scope": "any" }]);
     let laptop = json!({ "name": "laptop", "match": "dns:own.a.example", "grants": grants });
     world.agreed(world.post("/api/v1/client-certificates", laptop).await).await;
-    let path = holder.ask().await;
+    let path = holder.send_request().await;
     let approve = format!("{path}/approve");
     refused(&world, &path, holder.client.post(world.url(&approve))).await;
     holder.enrol().await.expect(202);
@@ -103,7 +103,7 @@ async fn tokens_created_by_a_user_cannot_approve_requests_of_the_user() {
     world.agreed(world.post("/api/v1/users", ann).await).await;
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
-    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+    let me = scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
     assert_eq!(me["actor"], "user:ann");
     let session = |path: &str| {
         let post = world.bare(Method::POST, path).header("cookie", browser.line());
@@ -117,7 +117,7 @@ async fn tokens_created_by_a_user_cannot_approve_requests_of_the_user() {
 
     // An administrator entered this e-mail address for Ann.
     let holder = Holder::new(world, &["own.a.example", "ann@a.example"]);
-    let path = holder.ask().await;
+    let path = holder.send_request().await;
     let approve = format!("{path}/approve");
     refused(world, &path, session(&approve)).await;
     for token in [&direct, &indirect] {

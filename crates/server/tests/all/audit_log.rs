@@ -2,7 +2,7 @@
 
 use api::audit::{InclusionProof, SignedHead, VerificationView};
 use audit::{AuditLog, AuditOptions, AuditParts, Retention, Step};
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 use audit_proof::{export, head, inclusion};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
@@ -59,8 +59,8 @@ async fn audit_export_with_segments_matches_an_earlier_signed_head() {
     assert_eq!(log.retain().await.unwrap(), Step::Sealed(1));
     for when in ["with the rows", "without them"] {
         let exported = get("/api/v1/audit/export").await;
-        let kept = StoredHeads::parse(&before).unwrap();
-        let verified = export::verify(exported.as_bytes(), &kept, Some(&key)).unwrap();
+        let stored_heads = StoredHeads::parse(&before).unwrap();
+        let verified = export::verify(exported.as_bytes(), &stored_heads, Some(&key)).unwrap();
         assert!(verified.good && verified.segments == 1, "{when}: {:?}", verified.faults);
         assert_eq!(exported.matches("certificate/7\"").count(), 1, "{when}");
         let server = world.post("/api/v1/audit/verify", json!({})).await.expect(200).json();

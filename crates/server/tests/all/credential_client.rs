@@ -226,9 +226,9 @@ testbed::on_both! { super::CredentialServer:
 
 #[tokio::test]
 async fn concurrent_lookups_of_one_name_share_one_request() {
-    let place = CredentialServer::sqlite().await;
-    place.set("/a", "one").await;
-    let client = place.client();
+    let server = CredentialServer::sqlite().await;
+    server.set("/a", "one").await;
+    let client = server.client();
     let names = vec![vec!["/A"]; 1_000];
     for answer in client.lookup_many(&names).await {
         assert_eq!(answer.unwrap().unwrap().name(), "/a");
@@ -245,12 +245,12 @@ async fn concurrent_lookups_of_one_name_share_one_request() {
 
 #[tokio::test]
 async fn concurrent_cache_misses_share_batched_requests() {
-    let place = CredentialServer::sqlite().await;
+    let server = CredentialServer::sqlite().await;
     for number in 0..20 {
-        place.set(&format!("/main/p{number}/s"), &format!("p{number}")).await;
+        server.set(&format!("/main/p{number}/s"), &format!("p{number}")).await;
     }
-    place.set("/main/s", "team").await;
-    let client = place.client();
+    server.set("/main/s", "team").await;
+    let client = server.client();
     let lists: Vec<Vec<String>> =
         (0..200).map(|number| vec![format!("/main/p{number}/s"), "/main/s".to_owned()]).collect();
     for (number, answer) in client.lookup_many(&lists).await.into_iter().enumerate() {
@@ -267,9 +267,9 @@ async fn concurrent_cache_misses_share_batched_requests() {
 /// An invalid name of one caller does not affect the other callers.
 #[tokio::test]
 async fn invalid_name_fails_alone_in_a_batched_lookup() {
-    let place = CredentialServer::sqlite().await;
-    place.set("/a", "one").await;
-    let client = place.client();
+    let server = CredentialServer::sqlite().await;
+    server.set("/a", "one").await;
+    let client = server.client();
     let lists: Vec<Vec<&str>> = (0..9).map(|number| vec![if number == 5 { "/a b" } else { "/a" }]).collect();
     for (number, answer) in client.lookup_many(&lists).await.into_iter().enumerate() {
         match (number, answer) {
@@ -283,12 +283,12 @@ async fn invalid_name_fails_alone_in_a_batched_lookup() {
 
 #[tokio::test]
 async fn concurrent_lookups_share_one_login_and_expired_tokens_are_renewed() {
-    let place = CredentialServer::sqlite().await;
-    place.set("/t/a", "one").await;
-    place.grant("uaa-client:ci", "/t/*").await;
-    let token = place.token("ci").await;
+    let server = CredentialServer::sqlite().await;
+    server.set("/t/a", "one").await;
+    server.grant("uaa-client:ci", "/t/*").await;
+    let token = server.token("ci").await;
     let limits = Limits { follow: false, ..anew() };
-    let client = place.builder().client_credentials("ci", token).limits(limits).build().unwrap();
+    let client = server.builder().client_credentials("ci", token).limits(limits).build().unwrap();
     let names: Vec<Vec<String>> =
         (0..100).map(|number| vec![format!("/t/{number}"), "/t/a".to_owned()]).collect();
     for answer in client.lookup_many(&names).await {
@@ -296,10 +296,10 @@ async fn concurrent_lookups_share_one_login_and_expired_tokens_are_renewed() {
     }
     assert_eq!((client.stats().logins, client.stats().connections), (1, 1));
     // Only the server's clock advances: the client still considers the token valid.
-    place.clock.advance(Duration::from_secs(2 * HOUR.unsigned_abs()));
+    server.clock.advance(Duration::from_secs(2 * HOUR.unsigned_abs()));
     assert_eq!(value(&client, "/t/a").await.unwrap(), "one");
     assert_eq!(client.stats().logins, 2);
-    let wrong = place.builder().client_credentials("ci", "bulla_wrong").limits(limits).build().unwrap();
+    let wrong = server.builder().client_credentials("ci", "bulla_wrong").limits(limits).build().unwrap();
     for _ in 0..20 {
         assert!(matches!(value(&wrong, "/t/a").await, Err(Error::Denied(_))));
     }
@@ -308,35 +308,35 @@ async fn concurrent_lookups_share_one_login_and_expired_tokens_are_renewed() {
 
 #[tokio::test]
 async fn client_certificate_authenticates_to_the_credential_store() {
-    let place = CredentialServer::sqlite().await;
-    place.set("/m/a", "one").await;
-    let leaf = place.ca.leaf(&["app.example"]);
-    let root = reqwest::Certificate::from_der(&place.ca.root).unwrap();
+    let server = CredentialServer::sqlite().await;
+    server.set("/m/a", "one").await;
+    let leaf = server.ca.leaf(&["app.example"]);
+    let root = reqwest::Certificate::from_der(&server.ca.root).unwrap();
     let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
     let body = json!({ "name": "app", "match": "dns:app.example", "grants": [] });
-    let request = http.post(format!("https://{}/api/v1/client-certificates", place.api.unwrap()));
-    assert_eq!(request.bearer_auth(&place.admin).json(&body).send().await.unwrap().status(), 201);
-    place.grant("certificate:app", "/m/*").await;
+    let request = http.post(format!("https://{}/api/v1/client-certificates", server.api.unwrap()));
+    assert_eq!(request.bearer_auth(&server.admin).json(&body).send().await.unwrap().status(), 201);
+    server.grant("certificate:app", "/m/*").await;
     let pem = format!("{}{}", leaf.key.to_pkcs8_pem().as_str(), x509::pem::encode("CERTIFICATE", &leaf.der));
-    let client = place.builder().identity(pem).limits(long()).build().unwrap();
+    let client = server.builder().identity(pem).limits(long()).build().unwrap();
     assert_eq!(value(&client, "/m/a").await.unwrap(), "one");
 }
 
 /// A value with a time to live is not cached beyond its expiry.
 #[tokio::test]
 async fn expired_versions_are_not_served_from_the_cache() {
-    let place = CredentialServer::sqlite().await;
+    let server = CredentialServer::sqlite().await;
     let ending = |ttl_s| SetRequest {
         ttl_s: Some(ttl_s),
         ..SetRequest::new(at("/short"), Kind::Password, json!("one"))
     };
-    place.credentials.set(&admin(), ending(3_600)).await.unwrap();
-    let client = place.client();
+    server.credentials.set(&admin(), ending(3_600)).await.unwrap();
+    let client = server.client();
     assert_eq!(value(&client, "/short").await.unwrap(), "one");
     assert_eq!(value(&client, "/short").await.unwrap(), "one");
     assert_eq!(client.stats().requests, 1, "an hour is left");
-    place.credentials.set(&admin(), ending(1)).await.unwrap();
-    let client = place.client();
+    server.credentials.set(&admin(), ending(1)).await.unwrap();
+    let client = server.client();
     assert_eq!(value(&client, "/short").await.unwrap(), "one");
     // By the client's clock the value expires within two seconds. The server's clock stands still, so the client reads the value
     // again.
@@ -347,11 +347,11 @@ async fn expired_versions_are_not_served_from_the_cache() {
     .await;
 }
 
-async fn changes_are_sent_only_to_clients_with_read_permission(place: CredentialServer) {
-    place.grant("uaa-client:ci", "/Mine/*").await;
-    place.grant("uaa-client:ci", "/theirs/one").await;
-    let client = place.builder().bearer(place.token("ci").await).limits(long()).build().unwrap();
-    let all = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+async fn changes_are_sent_only_to_clients_with_read_permission(server: CredentialServer) {
+    server.grant("uaa-client:ci", "/Mine/*").await;
+    server.grant("uaa-client:ci", "/theirs/one").await;
+    let client = server.builder().bearer(server.token("ci").await).limits(long()).build().unwrap();
+    let all = server.builder().bearer(&server.admin).limits(long()).build().unwrap();
     let (mut changes, mut everything) = (client.changes(), all.changes());
     assert_eq!(
         (next(&mut changes).await, next(&mut everything).await),
@@ -359,9 +359,9 @@ async fn changes_are_sent_only_to_clients_with_read_permission(place: Credential
         "it begins"
     );
     for name in ["/theirs/two", "/mineral", "/mine/a", "/theirs/one/more", "/THEIRS/ONE"] {
-        place.set(name, "canary-value").await;
+        server.set(name, "canary-value").await;
     }
-    place.credentials.delete(&admin(), &at("/mine/a")).await.unwrap();
+    server.credentials.delete(&admin(), &at("/mine/a")).await.unwrap();
     for wanted in ["/mine/a", "/theirs/one", "/mine/a"] {
         assert_eq!(next(&mut changes).await, named(wanted));
     }
@@ -369,86 +369,86 @@ async fn changes_are_sent_only_to_clients_with_read_permission(place: Credential
         assert_eq!(next(&mut everything).await, named(wanted));
     }
     // Granted and revoked permissions apply to the next event.
-    place.grant("uaa-client:ci", "/theirs/*").await;
-    place.set("/theirs/two", "again").await;
+    server.grant("uaa-client:ci", "/theirs/*").await;
+    server.set("/theirs/two", "again").await;
     assert_eq!(next_named(&mut changes).await, named("/theirs/two"));
     let path = PermissionPath::parse("/theirs/*").unwrap();
-    let granted = place.credentials.permissions_at(&admin(), &path).await.unwrap();
-    place.credentials.revoke_permission(&admin(), granted[0].id).await.unwrap();
-    place.set("/theirs/two", "secret").await;
-    place.set("/mine/last", "x").await;
+    let granted = server.credentials.permissions_at(&admin(), &path).await.unwrap();
+    server.credentials.revoke_permission(&admin(), granted[0].id).await.unwrap();
+    server.set("/theirs/two", "secret").await;
+    server.set("/mine/last", "x").await;
     assert_eq!(next_named(&mut changes).await, named("/mine/last"));
 }
 
-async fn changed_value_is_refetched_and_others_stay_cached(place: CredentialServer) {
-    place.set("/a", "one").await;
-    place.set("/b", "kept").await;
-    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+async fn changed_value_is_refetched_and_others_stay_cached(server: CredentialServer) {
+    server.set("/a", "one").await;
+    server.set("/b", "kept").await;
+    let client = server.builder().bearer(&server.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
     assert_eq!(value(&client, "/b").await.unwrap(), "kept");
     let before = client.stats();
-    place.set("/a", "two").await;
+    server.set("/a", "two").await;
     assert_eq!(next(&mut changes).await, named("/a"));
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
     assert_eq!(value(&client, "/b").await.unwrap(), "kept");
     assert_eq!(client.stats().requests, before.requests + 1, "the other is still known");
     // Subscribers also receive changes of names that did not exist before.
     assert!(client.get("/new").await.is_err());
-    place.set("/new", "here").await;
+    server.set("/new", "here").await;
     assert_eq!(next(&mut changes).await, named("/new"));
     assert_eq!(value(&client, "/new").await.unwrap(), "here");
-    place.credentials.delete(&admin(), &at("/a")).await.unwrap();
+    server.credentials.delete(&admin(), &at("/a")).await.unwrap();
     assert_eq!(next(&mut changes).await, named("/a"));
     assert!(matches!(client.get("/a").await, Err(Error::NotFound(_))));
 }
 
 /// No value is requested between the change and the outage.
-async fn changed_value_is_cached_before_an_outage(mut place: CredentialServer) {
-    place.set("/a", "one").await;
-    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+async fn changed_value_is_cached_before_an_outage(mut server: CredentialServer) {
+    server.set("/a", "one").await;
+    let client = server.builder().bearer(&server.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
     let before = client.stats();
-    place.set("/a", "two").await;
+    server.set("/a", "two").await;
     assert_eq!(next(&mut changes).await, named("/a"));
     testbed::until("the value is asked for", || client.stats().requests != before.requests).await;
     // A graceful shutdown completes the requests in flight.
-    place.stop().await;
+    server.stop().await;
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
 }
 
-async fn interrupted_change_stream_resumes_without_a_gap(mut place: CredentialServer) {
-    place.set("/a", "one").await;
-    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+async fn interrupted_change_stream_resumes_without_a_gap(mut server: CredentialServer) {
+    server.set("/a", "one").await;
+    let client = server.builder().bearer(&server.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
-    place.stop().await;
-    place.set("/a", "two").await;
+    server.stop().await;
+    server.set("/a", "two").await;
     assert_eq!(value(&client, "/a").await.unwrap(), "one", "without this CRL, revocation cannot be");
-    place.start().await;
+    server.start().await;
     assert_eq!(next(&mut changes).await, named("/a"), "what happened meanwhile, and no gap");
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
     assert_eq!(client.stats().gaps, 1, "the beginning alone");
 }
 
-async fn cached_values_are_refetched_once_in_one_request_after_a_gap(mut place: CredentialServer) {
+async fn cached_values_are_refetched_once_in_one_request_after_a_gap(mut server: CredentialServer) {
     for name in ["/a", "/b", "/c"] {
-        place.set(name, "one").await;
+        server.set(name, "one").await;
     }
-    let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
+    let client = server.builder().bearer(&server.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
     let all = [vec!["/a"], vec!["/b"], vec!["/c"]];
     assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
-    place.stop().await;
-    place.set("/a", "two").await;
+    server.stop().await;
+    server.set("/a", "two").await;
     // Delete the events of the outage from the outbox.
-    assert!(place.store.outbox_trim(i64::MAX).await.unwrap() > 0);
-    place.start().await;
+    assert!(server.store.outbox_trim(i64::MAX).await.unwrap() > 0);
+    server.start().await;
     assert_eq!(next(&mut changes).await, Change::Any);
     let before = client.stats();
     assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
@@ -459,14 +459,14 @@ async fn cached_values_are_refetched_once_in_one_request_after_a_gap(mut place: 
     assert_eq!(stats.gaps, 2, "{stats:?}");
 }
 
-async fn cached_value_is_dropped_when_permission_or_token_is_revoked(place: CredentialServer) {
-    place.set("/a/x", "one").await;
-    let token = place.token("reader").await;
+async fn cached_value_is_dropped_when_permission_or_token_is_revoked(server: CredentialServer) {
+    server.set("/a/x", "one").await;
+    let token = server.token("reader").await;
     let path = PermissionPath::parse("/a/*").unwrap();
     let read = Operations::parse(&["read"]).unwrap();
-    let granted = place.credentials.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
+    let granted = server.credentials.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
     // Cache entries do not expire for a day.
-    let client = place.builder().bearer(&token).limits(long()).build().unwrap();
+    let client = server.builder().bearer(&token).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
     until_value(&client, "/a/x", "one").await;
@@ -480,28 +480,28 @@ async fn cached_value_is_dropped_when_permission_or_token_is_revoked(place: Cred
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    place.credentials.revoke_permission(&admin(), granted.id).await.unwrap();
+    server.credentials.revoke_permission(&admin(), granted.id).await.unwrap();
     until_refused(|error| matches!(error, Error::NotFound(_))).await;
     // The cached "not found" is also replaced before its day is over.
-    place.grant("uaa-client:reader", "/a/x").await;
+    server.grant("uaa-client:reader", "/a/x").await;
     until_value(&client, "/a/x", "one").await;
-    place.forget_token("reader").await;
+    server.forget_token("reader").await;
     until_refused(|error| matches!(error, Error::Denied(_))).await;
 }
 
 #[tokio::test]
 async fn client_starts_while_the_store_is_down_and_serves_cached_values() {
-    let mut place = CredentialServer::down(Database::sqlite()).await;
-    place.set("/a", "one").await;
-    let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
+    let mut server = CredentialServer::down(Database::sqlite()).await;
+    server.set("/a", "one").await;
+    let client = server.builder().bearer(&server.admin).limits(anew()).build().unwrap();
     let forgetful = Limits { lifetime: Duration::ZERO, ..anew() };
-    let forgetful = place.builder().bearer(&place.admin).limits(forgetful).build().unwrap();
+    let forgetful = server.builder().bearer(&server.admin).limits(forgetful).build().unwrap();
     let error = value(&client, "/a").await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("cannot be reached"), "{error}");
-    place.start().await;
+    server.start().await;
     until_value(&client, "/a", "one").await;
     until_value(&forgetful, "/a", "one").await;
-    place.stop().await;
+    server.stop().await;
     assert_eq!(value(&client, "/a").await.unwrap(), "one", "from the cache");
     assert!(client.stats().stale_hits >= 1);
     assert!(value(&forgetful, "/a").await.unwrap_err().is_unavailable(), "past its lifetime");
@@ -513,25 +513,25 @@ async fn client_starts_while_the_store_is_down_and_serves_cached_values() {
     }
     let request_count = client.stats().requests - before.requests;
     assert!(request_count < 100, "{request_count} requests for 500 questions");
-    place.set("/a", "two").await;
-    place.start().await;
+    server.set("/a", "two").await;
+    server.start().await;
     until_value(&client, "/a", "two").await;
     until_value(&forgetful, "/a", "two").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cached_values_are_served_while_the_database_is_down() {
-    let place = CredentialServer::on(Database::dedicated_postgres().await).await;
-    place.set("/a", "one").await;
-    let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
+    let server = CredentialServer::on(Database::dedicated_postgres().await).await;
+    server.set("/a", "one").await;
+    let client = server.builder().bearer(&server.admin).limits(anew()).build().unwrap();
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
-    place.database.stop().await;
+    server.database.stop().await;
     let before = client.stats().stale_hits;
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
     assert!(client.stats().stale_hits > before, "{:?}", client.stats());
     let error = client.get("/unknown").await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
-    place.database.resume().await;
+    server.database.resume().await;
     let began = std::time::Instant::now();
     loop {
         match client.get("/unknown").await {
@@ -540,18 +540,18 @@ async fn cached_values_are_served_while_the_database_is_down() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    place.set("/a", "two").await;
+    server.set("/a", "two").await;
     until_value(&client, "/a", "two").await;
 }
 
 #[tokio::test]
 async fn debug_output_contains_no_secrets() {
-    let place = CredentialServer::sqlite().await;
-    place.set("/a", "canary-51f0").await;
-    let builder = place.builder().client_credentials("ci", "canary-51f0");
+    let server = CredentialServer::sqlite().await;
+    server.set("/a", "canary-51f0").await;
+    let builder = server.builder().client_credentials("ci", "canary-51f0");
     let shown = format!("{builder:?}");
     let client = builder.build().unwrap();
-    let credential = place.client().get("/a").await.unwrap();
+    let credential = server.client().get("/a").await.unwrap();
     let template = client::Template::parse("((/a))", None).unwrap();
     let shown = format!("{shown}{client:?}{credential:?}{template:?}{:?}", client.get("/a").await);
     assert!(!shown.contains("canary"), "{shown}");

@@ -15,7 +15,7 @@ use crate::signing_in::{link, signed_in};
 use crate::world::{Plan, World, now, send};
 
 /// Sends a request with these headers.
-async fn ask(
+async fn send_request(
     store: &Router,
     (method, path): (Method, &str),
     headers: &[(&str, &str)],
@@ -37,7 +37,7 @@ async fn browser_session_has_the_credential_permissions_of_its_identity() {
     let scene =
         Scene::start_plan(SessionOptions::default(), Plan { credentials: true, ..Plan::default() }).await;
     let (mut browser, _) = scene.log_in().await;
-    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
+    let me = scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     let (cookie, csrf) = (browser.line(), me["csrf_token"].as_str().unwrap());
     let actor = me["actor"].as_str().unwrap().to_owned();
     let store = server::credential_router_for_pages(&scene.world.state);
@@ -46,34 +46,41 @@ async fn browser_session_has_the_credential_permissions_of_its_identity() {
     let admin = [("authorization", admin.as_str())];
     let password = |name: &str, value: &str| json!({ "name": name, "type": "password", "value": value });
     for name in ["/a/x", "/b/x"] {
-        let put = ask(&store, (Method::PUT, "/api/v1/data"), &admin, Some(password(name, "one"))).await;
+        let put =
+            send_request(&store, (Method::PUT, "/api/v1/data"), &admin, Some(password(name, "one"))).await;
         assert_eq!(put.0, StatusCode::OK, "{}", put.1);
     }
     let grant = json!({ "path": "/a/*", "actor": actor, "operations": ["read", "write"] });
-    let given = ask(&store, (Method::POST, "/api/v2/permissions"), &admin, Some(grant)).await;
+    let given = send_request(&store, (Method::POST, "/api/v2/permissions"), &admin, Some(grant)).await;
     assert!(given.0.is_success(), "{}", given.1);
 
     let session = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
     let read = |name: &str| format!("/api/v1/data?current=true&name={name}");
-    let (status, found) = ask(&store, (Method::GET, &read("/a/x")), &session, None).await;
+    let (status, found) = send_request(&store, (Method::GET, &read("/a/x")), &session, None).await;
     assert_eq!((status, &found["data"][0]["value"]), (StatusCode::OK, &json!("one")), "{found}");
-    assert_eq!(ask(&store, (Method::GET, &read("/b/x")), &session, None).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(ask(&store, (Method::GET, &read("/a/x")), &[], None).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        send_request(&store, (Method::GET, &read("/b/x")), &session, None).await.0,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(
+        send_request(&store, (Method::GET, &read("/a/x")), &[], None).await.0,
+        StatusCode::UNAUTHORIZED
+    );
 
     // A change requires the CSRF token of the session and a same-origin request.
     let put = (Method::PUT, "/api/v1/data");
-    let changed = ask(&store, put.clone(), &session, Some(password("/a/x", "two"))).await;
+    let changed = send_request(&store, put.clone(), &session, Some(password("/a/x", "two"))).await;
     assert_eq!(changed.0, StatusCode::FORBIDDEN, "{}", changed.1);
     let elsewhere = [("cookie", cookie.as_str()), ("x-csrf-token", csrf), ("sec-fetch-site", "cross-site")];
-    let changed = ask(&store, put.clone(), &elsewhere, Some(password("/a/x", "two"))).await;
+    let changed = send_request(&store, put.clone(), &elsewhere, Some(password("/a/x", "two"))).await;
     assert_eq!(changed.0, StatusCode::FORBIDDEN, "{}", changed.1);
     let own = [("cookie", cookie.as_str()), ("x-csrf-token", csrf), ("sec-fetch-site", "same-origin")];
-    let changed = ask(&store, put.clone(), &own, Some(password("/a/x", "two"))).await;
+    let changed = send_request(&store, put.clone(), &own, Some(password("/a/x", "two"))).await;
     assert_eq!(changed.0, StatusCode::OK, "{}", changed.1);
-    let changed = ask(&store, put, &own, Some(password("/b/x", "two"))).await;
+    let changed = send_request(&store, put, &own, Some(password("/b/x", "two"))).await;
     assert!(changed.0.is_client_error(), "{}", changed.1);
-    let (_, kept) = ask(&store, (Method::GET, &read("/b/x")), &admin, None).await;
-    assert_eq!(kept["data"][0]["value"], "one");
+    let (_, unchanged) = send_request(&store, (Method::GET, &read("/b/x")), &admin, None).await;
+    assert_eq!(unchanged["data"][0]["value"], "one");
 
     // The credential listener accepts no session cookies.
     let address = scene.world.running.as_ref().unwrap().credential_address.unwrap();
@@ -99,10 +106,10 @@ async fn session_needs_recent_confirmation_to_reveal_or_change_credentials() {
         let parameters = json!({ "common_name": name, "is_ca": true, "self_sign": true });
         json!({ "name": name, "type": "certificate", "parameters": parameters })
     };
-    let (status, ca) = ask(&store, (Method::POST, "/api/v1/data"), &own, Some(make("/a/ca"))).await;
+    let (status, ca) = send_request(&store, (Method::POST, "/api/v1/data"), &own, Some(make("/a/ca"))).await;
     assert_eq!(status, StatusCode::OK, "{ca}");
     let id = ca["id"].as_str().unwrap();
-    let (_, listed) = ask(&store, (Method::GET, "/api/v1/certificates"), &own, None).await;
+    let (_, listed) = send_request(&store, (Method::GET, "/api/v1/certificates"), &own, None).await;
     let certificate = listed["certificates"][0]["id"].as_str().unwrap();
     let reveals = [
         "/api/v1/data?name=/a/ca".to_owned(),
@@ -122,7 +129,7 @@ async fn session_needs_recent_confirmation_to_reveal_or_change_credentials() {
         (Method::DELETE, "/api/v1/data?name=/a/ca", Value::Null),
     ];
     for path in &reveals {
-        let (status, shown) = ask(&store, (Method::GET, path), &own, None).await;
+        let (status, shown) = send_request(&store, (Method::GET, path), &own, None).await;
         assert_eq!(status, StatusCode::OK, "{path}: {shown}");
         assert!(shown.to_string().contains("PRIVATE KEY"), "{path}: {shown}");
     }
@@ -136,28 +143,30 @@ async fn session_needs_recent_confirmation_to_reveal_or_change_credentials() {
     };
     // More requests than the limit for failed authentication: they do not count as failures.
     for path in reveals.iter().cycle().take(200) {
-        unproved(path, ask(&store, (Method::GET, path), &own, None).await);
+        unproved(path, send_request(&store, (Method::GET, path), &own, None).await);
     }
     for (method, path, body) in changes {
-        unproved(path, ask(&store, (method, path), &own, Some(body)).await);
+        unproved(path, send_request(&store, (method, path), &own, Some(body)).await);
     }
     // Names, versions and permissions reveal no values. A token authenticates each request.
     for path in
         ["data?path=/a", "data?name-like=ca", "versions?name=/a/ca", "certificates", "access?name=/a/ca"]
     {
         let path = format!("/api/v1/{path}");
-        let (status, found) = ask(&store, (Method::GET, &path), &own, None).await;
+        let (status, found) = send_request(&store, (Method::GET, &path), &own, None).await;
         assert_eq!(status, StatusCode::OK, "{path}: {found}");
     }
     let admin = format!("Bearer {}", world.admin);
     for path in &reveals {
-        let (status, _) = ask(&store, (Method::GET, path), &[("authorization", &admin)], None).await;
+        let (status, _) = send_request(&store, (Method::GET, path), &[("authorization", &admin)], None).await;
         assert_eq!(status, StatusCode::OK, "{path}");
     }
 
     let code = link(&world, &world.admin).await["code"].clone();
-    tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code })).await.expect(200);
-    assert_eq!(ask(&store, (Method::GET, &reveals[0]), &own, None).await.0, StatusCode::OK);
-    let gone = ask(&store, (Method::DELETE, "/api/v1/data?name=/a/ca"), &own, None).await;
-    assert_eq!(gone.0, StatusCode::NO_CONTENT, "{}", gone.1);
+    tab.send_request(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code }))
+        .await
+        .expect(200);
+    assert_eq!(send_request(&store, (Method::GET, &reveals[0]), &own, None).await.0, StatusCode::OK);
+    let deleted = send_request(&store, (Method::DELETE, "/api/v1/data?name=/a/ca"), &own, None).await;
+    assert_eq!(deleted.0, StatusCode::NO_CONTENT, "{}", deleted.1);
 }

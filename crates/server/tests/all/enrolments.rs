@@ -97,8 +97,8 @@ async fn pending_enrollments_are_listed_approved_and_rejected_by_profile() {
     let get = |token: &str, path: &str| send(world.with(token, Method::GET, path));
     let listed = get(&world.admin, "/api/v1/enrolments").await.expect(200).json();
     let items = listed["items"].as_array().unwrap();
-    let asks: Vec<&Value> = items.iter().map(|item| &item["asks"]).collect();
-    assert_eq!(asks, ["CN=a.a.example [a.a.example]", "CN=b.a.example [b.a.example]"]);
+    let summaries: Vec<&Value> = items.iter().map(|item| &item["asks"]).collect();
+    assert_eq!(summaries, ["CN=a.a.example [a.a.example]", "CN=b.a.example [b.a.example]"]);
     assert_eq!((&items[0]["state"], &items[0]["requester"]), (&json!("open"), &json!("est:alice")));
     let path = |at: usize| format!("/api/v1/enrolments/{}", items[at]["id"].as_str().unwrap());
 

@@ -94,7 +94,7 @@ impl House {
         self.authority.put_profile(vip, None, "test").await.unwrap();
     }
 
-    async fn ask(&self, method: Method, path: &str, body: &Value) -> TestResponse {
+    async fn send_request(&self, method: Method, path: &str, body: &Value) -> TestResponse {
         let request = self.world.with(&self.world.admin, method, path);
         send(if body.is_null() { request } else { request.json(body) }).await
     }
@@ -129,7 +129,7 @@ async fn guarded_profile_change_requires_approval_and_is_applied_as_shown(house:
     let before = house.shown(VIP).await;
     let mut weaker = before.clone();
     weaker["requires_approval"] = json!(false);
-    let answer = house.ask(Method::PUT, VIP, &weaker).await.expect(202);
+    let answer = house.send_request(Method::PUT, VIP, &weaker).await.expect(202);
     let change = answer.json();
     assert_eq!(answer.header("location"), format!("/api/v1/changes/{}", change["id"].as_str().unwrap()));
     assert_eq!((&change["object"], &change["profiles"]), (&json!("profile/vip"), &json!(["vip"])));
@@ -158,7 +158,7 @@ async fn guarded_profile_change_requires_approval_and_is_applied_as_shown(house:
         assert!(actions.contains(&action), "{actions:?}");
     }
     // The changed profile no longer requires approval.
-    house.ask(Method::PUT, VIP, &before).await.expect(200);
+    house.send_request(Method::PUT, VIP, &before).await.expect(200);
 }
 
 async fn change_is_void_when_its_object_was_modified(house: House) {
@@ -168,7 +168,7 @@ async fn change_is_void_when_its_object_was_modified(house: House) {
     for days in [30, 60] {
         let mut other = before.clone();
         other["validity"]["default_seconds"] = json!(days * 86_400);
-        changes.push(house.ask(Method::PUT, VIP, &other).await.expect(202).json());
+        changes.push(house.send_request(Method::PUT, VIP, &other).await.expect(202).json());
     }
     house.approve(&house.bob, &changes[0], &changes[0]["plan_sha256"]).await.expect(200);
     let void = house.approve(&house.bob, &changes[1], &changes[1]["plan_sha256"]).await.expect(409);
@@ -177,7 +177,7 @@ async fn change_is_void_when_its_object_was_modified(house: House) {
     assert_eq!(house.shown(&path).await["state"], "void");
     assert_eq!(house.shown(VIP).await["validity"]["default_seconds"], 30 * 86_400);
     // A rejected change is not applied.
-    let deleted = house.ask(Method::DELETE, VIP, &Value::Null).await.expect(202).json();
+    let deleted = house.send_request(Method::DELETE, VIP, &Value::Null).await.expect(202).json();
     assert!(deleted["changes"].as_array().unwrap().iter().all(|change| change["after"] == json!([])));
     let reject = format!("/api/v1/changes/{}/reject", deleted["id"].as_str().unwrap());
     let rejected =
@@ -192,10 +192,10 @@ async fn token_for_a_guarded_profile_is_usable_after_approval(house: House) {
     let body = |name: &str, role: &str, scope: &str| json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
     // Read-only tokens and tokens for another profile need no approval.
     for (name, role, scope) in [("sees", "viewer", "any"), ("other", "issuer", "profile:web")] {
-        house.ask(Method::POST, "/api/v1/tokens", &body(name, role, scope)).await.expect(201);
+        house.send_request(Method::POST, "/api/v1/tokens", &body(name, role, scope)).await.expect(201);
     }
     let carl = body("carl", "approver", "profile:vip");
-    let change = house.ask(Method::POST, "/api/v1/tokens", &carl).await.expect(202).json();
+    let change = house.send_request(Method::POST, "/api/v1/tokens", &carl).await.expect(202).json();
     let secret = change["token"].as_str().unwrap();
     let list = || send(house.world.with(secret, Method::GET, "/api/v1/changes"));
     list().await.expect(401);
@@ -210,7 +210,7 @@ async fn token_for_a_guarded_profile_is_usable_after_approval(house: House) {
     let tokens = house.world.get("/api/v1/tokens").await.expect(200).json();
     let bobs = tokens["items"].as_array().unwrap().iter().find(|token| token["name"] == "bob").unwrap();
     let rotate = format!("/api/v1/tokens/{}/rotate", bobs["id"].as_str().unwrap());
-    let rotated = house.ask(Method::POST, &rotate, &Value::Null).await.expect(202).json();
+    let rotated = house.send_request(Method::POST, &rotate, &Value::Null).await.expect(202).json();
     let stolen = rotated["token"].as_str().unwrap();
     send(house.world.with(stolen, Method::GET, "/api/v1/changes")).await.expect(401);
     send(house.world.with(&house.bob, Method::GET, "/api/v1/changes")).await.expect(200);
@@ -222,14 +222,14 @@ async fn change_requires_the_number_of_approvals_of_the_profile(house: House) {
     house.guard(2).await;
     let mut weaker = house.shown(VIP).await;
     weaker["approvals"] = json!(1);
-    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    let change = house.send_request(Method::PUT, VIP, &weaker).await.expect(202).json();
     assert_eq!((&change["approvals_given"], &change["approvals_needed"]), (&json!(0), &json!(2)));
     let plan = &change["plan_sha256"];
     house.approve(&dora, &change, plan).await.expect(404);
     let half = house.approve(&house.bob, &change, plan).await.expect(200).json();
     assert_eq!((&half["state"], &half["approvals_given"]), (&json!("open"), &json!(1)));
-    let again = house.approve(&house.bob, &change, plan).await.expect(409);
-    assert!(again.text.contains("2 different people"), "{again:?}");
+    let repeated = house.approve(&house.bob, &change, plan).await.expect(409);
+    assert!(repeated.text.contains("2 different people"), "{repeated:?}");
     assert_eq!(house.shown(VIP).await["approvals"], 2);
     let whole = house.approve(&carl, &change, plan).await.expect(200).json();
     assert_eq!(whole["state"], "applied");
@@ -246,7 +246,7 @@ async fn profile_of_the_same_ca_by_another_name_requires_approval(house: House) 
     let ghost = of("ghost", profile("ghost", ".vip.example"));
     let put = async |new: &Profile| {
         let body = serde_json::to_value(new).unwrap();
-        house.ask(Method::POST, "/api/v1/profiles", &body).await
+        house.send_request(Method::POST, "/api/v1/profiles", &body).await
     };
     for ca in ["root", root.as_str(), "ghost"] {
         let answer = put(&of(ca, profile("loose", ".vip.example"))).await;
@@ -256,7 +256,7 @@ async fn profile_of_the_same_ca_by_another_name_requires_approval(house: House) 
     // A profile of a CA that does not exist issued nothing before.
     house.authority.put_profile(ghost.clone(), None, "test").await.unwrap();
     let body = serde_json::to_value(Profile { ca: None, ..ghost }).unwrap();
-    house.ask(Method::PUT, "/api/v1/profiles/ghost", &body).await.expect(202);
+    house.send_request(Method::PUT, "/api/v1/profiles/ghost", &body).await.expect(202);
 }
 
 /// The behavior of a route that writes a gate, once a profile that requires approval depends on the gate.
@@ -282,7 +282,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     house.guard(1).await;
     let mut weaker = house.shown(VIP).await;
     weaker["requires_approval"] = json!(false);
-    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    let change = house.send_request(Method::PUT, VIP, &weaker).await.expect(202).json();
     let plan = change["plan_sha256"].as_str().unwrap();
     let refused = house.approve(&house.bob, &change, &change["plan_sha256"]).await.expect(403);
     assert!(refused.text.contains("sign the plan"), "{refused:?}");
@@ -290,7 +290,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     let path = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
     let challenge = async |plan: &str| {
         let path = format!("{path}/challenge");
-        security_keys::ask(world, &tab, Method::POST, &path, json!({ "plan_sha256": plan }))
+        security_keys::send_request(world, &tab, Method::POST, &path, json!({ "plan_sha256": plan }))
             .await
             .expect(201)
             .json()
@@ -299,7 +299,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
         if let Some(plan) = plan {
             body["plan_sha256"] = plan.into();
         }
-        security_keys::ask(world, &tab, Method::POST, &format!("{path}/approve"), body).await
+        security_keys::send_request(world, &tab, Method::POST, &format!("{path}/approve"), body).await
     };
     // The signature of another plan approves neither this plan nor the other.
     let other = "00".repeat(32);
@@ -347,7 +347,7 @@ async fn approvals_from_before_signatures_were_required_do_not_count() {
     house.guard(2).await;
     let mut weaker = house.shown(VIP).await;
     (weaker["requires_approval"], weaker["approvals"]) = (json!(false), json!(1));
-    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    let change = house.send_request(Method::PUT, VIP, &weaker).await.expect(202).json();
     let (id, plan) = (change["id"].as_str().unwrap(), change["plan_sha256"].as_str().unwrap());
     // Ann approves as before the setting.
     let (uuid, hash) = (id.parse().unwrap(), plan.parse::<x509::Fingerprint>().unwrap());
@@ -359,9 +359,9 @@ async fn approvals_from_before_signatures_were_required_do_not_count() {
         let path = format!("/api/v1/changes/{id}");
         let body = json!({ "plan_sha256": plan });
         let challenge =
-            security_keys::ask(world, tab, Method::POST, &format!("{path}/challenge"), body).await;
+            security_keys::send_request(world, tab, Method::POST, &format!("{path}/challenge"), body).await;
         let signed = key.get(&challenge.expect(201).json(), VERIFIED, Some(user));
-        security_keys::ask(world, tab, Method::POST, &format!("{path}/approve"), signed).await
+        security_keys::send_request(world, tab, Method::POST, &format!("{path}/approve"), signed).await
     };
     let refused = sign(1).await.expect(409);
     assert!(
@@ -391,7 +391,7 @@ async fn every_route_that_changes_a_guarded_object_requires_approval(house: Hous
         });
         seen += 1;
         let Route::Waits(path, body) = known else { continue };
-        let answer = house.ask(route.method.clone(), path, body).await;
+        let answer = house.send_request(route.method.clone(), path, body).await;
         assert_eq!(answer.status, 202, "{name} {body}: {answer:?}");
         let change = answer.json();
         assert_eq!(change["state"], "open", "{name}: {change}");
@@ -416,7 +416,7 @@ async fn every_route_that_changes_a_guarded_object_requires_approval(house: Hous
 /// Creates one gate of each kind that `vip` depends on, before any profile requires approval.
 async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     let made = async |path: &str, body: Value| {
-        let made = house.ask(Method::POST, path, &body).await.expect(201).json();
+        let made = house.send_request(Method::POST, path, &body).await.expect(201).json();
         format!("{path}/{}", made["id"].as_str().unwrap_or_default())
     };
     let admin = json!([{ "role": "admin", "scope": "any" }]);
@@ -428,12 +428,12 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     let ann = made("/api/v1/users", user("ann")).await;
     let certificate = made("/api/v1/client-certificates", laptop("laptop")).await;
     let role = json!({ "permissions": ["profile.read"] });
-    house.ask(Method::PUT, "/api/v1/roles/plain", &role).await.expect(201);
+    house.send_request(Method::PUT, "/api/v1/roles/plain", &role).await.expect(201);
     let webhook =
         json!({ "type": "webhook", "url": "http://127.0.0.1:1/", "secret": "the first of two secrets" });
     let issuer = made("/api/v1/issuers", json!({ "name": "outside", "config": webhook })).await;
     let two = json!({ "name": "two", "policy": { "requires_approval": true } });
-    house.ask(Method::POST, "/api/v1/policies", &two).await.expect(201);
+    house.send_request(Method::POST, "/api/v1/policies", &two).await.expect(201);
     let target = target(house).await;
 
     let waits = |path: &str, body: Value| Route::Waits(path.to_owned(), body);

@@ -50,7 +50,7 @@ impl House {
     }
 
     async fn patch(&self, token: &str, id: &str, body: &Value) -> TestResponse {
-        send(self.ask(token, Method::PATCH, &format!("{CERTIFICATES}/{id}")).json(body)).await
+        send(self.request_as(token, Method::PATCH, &format!("{CERTIFICATES}/{id}")).json(body)).await
     }
 
     /// Ends the deployments of a certificate, whose agents do not exist.
@@ -170,11 +170,15 @@ async fn key_issued_before_approval_was_required_is_not_released_after_another_p
     for id in &ids {
         export(id).await.expect(200);
     }
-    let place = "/api/v1/profiles/vip";
+    let resource_path = "/api/v1/profiles/vip";
     let guarded = Profile { requires_approval: true, ..vip };
-    send(house.ask(&house.admin, Method::PUT, place).json(&serde_json::to_value(guarded).unwrap()))
-        .await
-        .expect(200);
+    send(
+        house
+            .request_as(&house.admin, Method::PUT, resource_path)
+            .json(&serde_json::to_value(guarded).unwrap()),
+    )
+    .await
+    .expect(200);
 
     for id in &ids {
         let refused = export(id).await.expect(409);
@@ -198,8 +202,8 @@ async fn key_issued_before_approval_was_required_is_not_released_after_another_p
             &json!([{ "name": "/profile", "before": ["\"vip\""], "after": ["\"shared\""] }])
         )
     );
-    let place = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
-    house.post(&operator, &format!("{place}/approve"), &json!({})).await.expect(403);
+    let resource_path = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
+    house.post(&operator, &format!("{resource_path}/approve"), &json!({})).await.expect(403);
     house.approve_change(&second, &change).await;
     export(&ids[0]).await.expect(409);
     house.end().await;
@@ -219,11 +223,11 @@ async fn policy_that_requires_approval_is_removed_from_a_certificate_with_approv
         house.post(&house.admin, "/api/v1/policies", &new).await.expect(201);
     }
     let new = json!({ "names": ["x.example"], "profile": "shared", "issue": false });
-    let ways = [
+    let cases = [
         (json!({ "policy": "named" }), json!({ "policy": null }), json!({ "policy": null })),
         (json!({ "tags": { "tier": "one" } }), json!({ "tags": {} }), json!({ "tags_unset": ["tier"] })),
     ];
-    for (number, (has, patch, many)) in ways.iter().enumerate() {
+    for (number, (has, patch, many)) in cases.iter().enumerate() {
         let mut new = new.clone();
         new["name"] = json!(format!("certificate {number}"));
         new.as_object_mut().unwrap().extend(has.as_object().unwrap().clone());
@@ -255,18 +259,18 @@ async fn filters_by_ca_do_not_show_which_cas_exist() {
     let house = House::new(Database::sqlite()).await;
     house.two_teams().await;
     let team = house.token("operator", "team:a").await;
-    let ask = async |token: &str, ca: &str| {
+    let request_as = async |token: &str, ca: &str| {
         house.get(token, &format!("/api/v1/issued?profile=web-a&ca={ca}")).await
     };
     let revoke = async |ca: &str| {
         let body = json!({ "filter": { "profile": "web-a", "ca": ca }, "reason": "superseded" });
         house.post(&team, "/api/v1/revocations", &body).await.expect(200).json()
     };
-    let (other, none) = (ask(&team, "root").await, ask(&team, "nothing").await);
+    let (other, none) = (request_as(&team, "root").await, request_as(&team, "nothing").await);
     assert_eq!(anonymous(&other.expect(200), "root"), anonymous(&none.expect(200), "nothing"));
     assert_eq!(revoke("root").await["count"], revoke("nothing").await["count"]);
     // A caller who may see CAs learns that a name is wrong.
-    ask(&house.admin, "nothing").await.expect(404);
+    request_as(&house.admin, "nothing").await.expect(404);
     house.end().await;
 }
 
@@ -325,7 +329,8 @@ async fn objects_of_another_team_are_answered_like_missing_ones() {
     let approval = house.open_approval(None).await["id"].as_str().unwrap().to_owned();
     let mut changed = house.get(&house.admin, "/api/v1/profiles/vip").await.expect(200).json();
     changed["names"]["max"] = json!(7);
-    let change = send(house.ask(&house.admin, Method::PUT, "/api/v1/profiles/vip").json(&changed)).await;
+    let change =
+        send(house.request_as(&house.admin, Method::PUT, "/api/v1/profiles/vip").json(&changed)).await;
     let change = change.expect(202).json()["id"].as_str().unwrap().to_owned();
 
     let (text, nowhere) = (|value: &Value| value.as_str().unwrap().to_owned(), Uuid::now_v7().to_string());
@@ -362,11 +367,11 @@ async fn objects_of_another_team_are_answered_like_missing_ones() {
     ];
     for token in &tokens {
         for (method, path, body, theirs, missing) in &routes {
-            let ask = async |id: &str| {
-                let request = house.ask(token, method.parse().unwrap(), &path.replace("{}", id));
+            let request_as = async |id: &str| {
+                let request = house.request_as(token, method.parse().unwrap(), &path.replace("{}", id));
                 send(if *method == "GET" { request } else { request.json(&body(id)) }).await
             };
-            let (other, none) = (ask(theirs).await, ask(missing).await);
+            let (other, none) = (request_as(theirs).await, request_as(missing).await);
             assert!(matches!(other.status.as_u16(), 403 | 404), "{method} {path}: {other:?}");
             assert_eq!(other.status, none.status, "{method} {path}: {other:?} {none:?}");
             assert_eq!(anonymous(&other, theirs), anonymous(&none, missing), "{method} {path}");
@@ -497,12 +502,12 @@ async fn requests_name_no_ca_but_that_of_their_profile() {
 
     // Neither does the team change the CA of its profile, or make applications' identities.
     let manager = house.token("admin", "team:a").await;
-    let place = "/api/v1/profiles/web-a";
-    let own = house.get(&manager, place).await.expect(200).json();
+    let resource_path = "/api/v1/profiles/web-a";
+    let own = house.get(&manager, resource_path).await.expect(200).json();
     let put = async |token: &str, change: &dyn Fn(&mut Value)| {
         let mut body = own.clone();
         change(&mut body);
-        send(house.ask(token, Method::PUT, place).json(&body)).await
+        send(house.request_as(token, Method::PUT, resource_path).json(&body)).await
     };
     put(&manager, &|body| body["ca"] = json!("root")).await.expect(403);
     put(&manager, &|body| body["subject"]["application_identities"] = json!(true)).await.expect(403);
@@ -554,7 +559,7 @@ async fn api_tokens_are_no_clients_of_a_uaa() {
     let world = World::start_with(plan).await;
     let address = world.running.as_ref().unwrap().credential_address.unwrap();
     let client = world.builder().build().unwrap();
-    let ask = async |token: &str, method: Method, path: &str, body: Value| {
+    let request_as = async |token: &str, method: Method, path: &str, body: Value| {
         let request = client.request(method, format!("https://{address}{path}")).bearer_auth(token);
         send(if body.is_null() { request } else { request.json(&body) }).await
     };
@@ -562,12 +567,12 @@ async fn api_tokens_are_no_clients_of_a_uaa() {
     let token = world.post("/api/v1/tokens", body).await.expect(201).json()["token"].clone();
     let token = token.as_str().unwrap();
     let secret = json!({ "name": "/x", "type": "value", "value": "secret" });
-    ask(&world.admin, Method::PUT, "/api/v1/data", secret).await.expect(200);
+    request_as(&world.admin, Method::PUT, "/api/v1/data", secret).await.expect(200);
     let read = "/api/v1/data?name=/x";
     // The client `ci` of the UAA is not the API token `ci`.
     for (actor, status) in [("uaa-client:ci", 404), ("uaa-user:ci", 404), ("token:ci", 200)] {
         let grant = json!({ "actor": actor, "path": "/x", "operations": ["read"] });
-        ask(&world.admin, Method::POST, "/api/v2/permissions", grant).await.expect(201);
-        ask(token, Method::GET, read, Value::Null).await.expect(status);
+        request_as(&world.admin, Method::POST, "/api/v2/permissions", grant).await.expect(201);
+        request_as(token, Method::GET, read, Value::Null).await.expect(status);
     }
 }

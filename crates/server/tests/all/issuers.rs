@@ -49,7 +49,7 @@ impl Api {
         Self { router: router(&state).0, public: public_router(&state), store, admin, folder }
     }
 
-    async fn ask(
+    async fn send_request(
         &self,
         method: Method,
         path: &str,
@@ -79,38 +79,40 @@ fn webhook(name: &str) -> Value {
 #[tokio::test]
 async fn issuer_is_created_updated_tested_and_deleted_over_the_api() {
     let api = Api::new().await;
-    let (status, made, headers) = api.ask(Method::POST, ISSUERS, webhook("hook"), None).await;
+    let (status, made, headers) = api.send_request(Method::POST, ISSUERS, webhook("hook"), None).await;
     assert_eq!((status, &made["type"], &made["enabled"]), (201, &json!("webhook"), &json!(true)), "{made}");
     assert_eq!((&made["secrets_set"], &made["health"]["breaker"]), (&json!(["/secret"]), &json!("closed")));
     assert!(!made.to_string().contains(SECRET));
-    let place = headers["location"].to_str().unwrap().to_owned();
+    let location = headers["location"].to_str().unwrap().to_owned();
     let first_tag = headers["etag"].to_str().unwrap().to_owned();
-    let (status, problem, _) = api.ask(Method::POST, ISSUERS, webhook("hook"), None).await;
+    let (status, problem, _) = api.send_request(Method::POST, ISSUERS, webhook("hook"), None).await;
     assert_eq!(status, 409, "{problem}");
-    let (status, shown, _) = api.ask(Method::GET, &place, Value::Null, None).await;
+    let (status, shown, _) = api.send_request(Method::GET, &location, Value::Null, None).await;
     assert_eq!((status, &shown), (200, &made));
     // The issuer is disabled and keeps its settings and secret. The revision is in the document: the ETag of a read differs,
     // because it includes the health.
     assert_eq!(first_tag, format!("\"{}\"", shown["revision"]));
     let off = json!({"enabled": false});
-    let (status, changed, _) = api.ask(Method::PATCH, &place, off.clone(), Some(&first_tag)).await;
+    let (status, changed, _) =
+        api.send_request(Method::PATCH, &location, off.clone(), Some(&first_tag)).await;
     assert_eq!((status, &changed["enabled"], &changed["config"]), (200, &json!(false), &made["config"]));
     assert_eq!(changed["secrets_set"], json!(["/secret"]));
-    let (status, _, _) = api.ask(Method::PATCH, &place, off, Some(&first_tag)).await;
+    let (status, _, _) = api.send_request(Method::PATCH, &location, off, Some(&first_tag)).await;
     assert_eq!(status, 412);
-    let (_, listed, _) = api.ask(Method::GET, ISSUERS, Value::Null, None).await;
+    let (_, listed, _) = api.send_request(Method::GET, ISSUERS, Value::Null, None).await;
     assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["name"]), (1, &json!("hook")));
     // No server listens at that URL: the test succeeds and reports the failure.
-    let (status, tested, _) = api.ask(Method::POST, &format!("{place}/test"), Value::Null, None).await;
+    let (status, tested, _) =
+        api.send_request(Method::POST, &format!("{location}/test"), Value::Null, None).await;
     assert_eq!(
         (status, &tested["ok"], &tested["code"]),
         (200, &json!(false), &json!("unavailable")),
         "{tested}"
     );
-    let (status, _, _) = api.ask(Method::DELETE, &place, Value::Null, None).await;
+    let (status, _, _) = api.send_request(Method::DELETE, &location, Value::Null, None).await;
     assert_eq!(status, 204);
-    for (method, path) in [(Method::GET, place.clone()), (Method::POST, format!("{place}/test"))] {
-        assert_eq!(api.ask(method, &path, Value::Null, None).await.0, 404);
+    for (method, path) in [(Method::GET, location.clone()), (Method::POST, format!("{location}/test"))] {
+        assert_eq!(api.send_request(method, &path, Value::Null, None).await.0, 404);
     }
 }
 
@@ -132,7 +134,7 @@ async fn invalid_issuer_settings_are_rejected_with_a_reason() {
         ),
     ];
     for (words, body) in bad {
-        let (status, problem, _) = api.ask(Method::POST, ISSUERS, body, None).await;
+        let (status, problem, _) = api.send_request(Method::POST, ISSUERS, body, None).await;
         assert_eq!(status, 422, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(words), "{words}: {problem}");
         assert!(!problem.to_string().contains(SECRET));
@@ -143,16 +145,16 @@ async fn invalid_issuer_settings_are_rejected_with_a_reason() {
 async fn operator_cannot_configure_commands_on_the_server() {
     let mut api = Api::new().await;
     let body = json!({ "name": "operator", "grants": [{ "role": "operator", "scope": "any" }] });
-    let (status, made, _) = api.ask(Method::POST, "/api/v1/tokens", body, None).await;
+    let (status, made, _) = api.send_request(Method::POST, "/api/v1/tokens", body, None).await;
     assert_eq!(status, 201, "{made}");
     api.admin = made["token"].as_str().unwrap().to_owned();
     let mark = api.folder.path().join("mark");
     let shell = json!(["/bin/sh", "-c", format!("touch {}", mark.display())]);
     let config = json!({"type": "exec", "issue": ["/bin/true"], "test": shell});
     let (status, problem, _) =
-        api.ask(Method::POST, ISSUERS, json!({"name": "own", "config": config}), None).await;
+        api.send_request(Method::POST, ISSUERS, json!({"name": "own", "config": config}), None).await;
     assert_eq!(status, 422, "{problem}");
-    let (_, listed, _) = api.ask(Method::GET, ISSUERS, Value::Null, None).await;
+    let (_, listed, _) = api.send_request(Method::GET, ISSUERS, Value::Null, None).await;
     assert_eq!(listed["items"], json!([]));
     assert!(!mark.exists());
 }

@@ -11,12 +11,12 @@ use testbed::Database;
 use crate::world::{Plan, TestResponse, World, now, send};
 
 /// A server with one admin and a manual clock.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     world: World,
     clock: Clock,
 }
 
-impl Place {
+impl Fixture {
     async fn on(database: Database) -> Self {
         let clock = Clock::manual(now() * 1_000_000);
         let plan = Plan { clock: clock.clone(), database, ..Plan::default() };
@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// Asserts that every way to remove the first admin's access is rejected.
-    async fn is_kept(&self) {
+    async fn assert_first_admin_is_protected(&self) {
         let first = self.first().await;
         let soon = server::time::shown(self.clock.now_us() + 3_600_000_000);
         for (method, body) in [
@@ -79,58 +79,61 @@ impl Place {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn last_admin_cannot_be_disabled_or_deleted(place: Place) {
-    place.is_kept().await;
+async fn last_admin_cannot_be_disabled_or_deleted(fixture: Fixture) {
+    fixture.assert_first_admin_is_protected().await;
     // Changes that remove no access are accepted.
-    let first = place.first().await;
-    place.change(Method::PATCH, &first, json!({ "name": "first-admin", "enabled": true })).await.expect(200);
+    let first = fixture.first().await;
+    fixture
+        .change(Method::PATCH, &first, json!({ "name": "first-admin", "enabled": true }))
+        .await
+        .expect(200);
     // None of these replaces the admin: fewer permissions, a narrow scope, a short lifetime, no way to log in, disabled.
-    place.token("operator", "operator", None).await;
-    place.token("break-glass", "admin", Some(DAY)).await;
+    fixture.token("operator", "operator", None).await;
+    fixture.token("break-glass", "admin", Some(DAY)).await;
     let narrow = json!({ "name": "narrow", "grants": [{ "role": "admin", "scope": "team:core" }] });
-    place.world.post("/api/v1/tokens", narrow).await.expect(201);
+    fixture.world.post("/api/v1/tokens", narrow).await.expect(201);
     let person = json!({ "name": "ann", "grants": [{ "role": "admin", "scope": "any" }] });
-    let person = place.world.post("/api/v1/users", person).await.expect(201).json();
+    let person = fixture.world.post("/api/v1/users", person).await.expect(201).json();
     let person = format!("/api/v1/users/{}", person["id"].as_str().unwrap());
     let known = json!({ "name": "bob", "subject": "bob", "issuer": "https://issuer.example",
         "grants": [{ "role": "admin", "scope": "any" }] });
-    place.world.post("/api/v1/users", known).await.expect(201);
-    let (_, disabled) = place.token("disabled", "admin", None).await;
-    place.change(Method::PATCH, &disabled, json!({ "enabled": false })).await.expect(200);
-    place.is_kept().await;
+    fixture.world.post("/api/v1/users", known).await.expect(201);
+    let (_, disabled) = fixture.token("disabled", "admin", None).await;
+    fixture.change(Method::PATCH, &disabled, json!({ "enabled": false })).await.expect(200);
+    fixture.assert_first_admin_is_protected().await;
 
     // With a password the user can log in, and replaces the token as the last admin.
-    let password = place.world.with(&place.world.admin, Method::PUT, &format!("{person}/password"));
+    let password = fixture.world.with(&fixture.world.admin, Method::PUT, &format!("{person}/password"));
     send(password.json(&json!({ "password": "correct horse battery staple" }))).await.expect(204);
-    let (other, path) = place.token("other", "admin", Some(90 * DAY)).await;
-    place.change(Method::DELETE, &person, Value::Null).await.expect(204);
+    let (other, path) = fixture.token("other", "admin", Some(90 * DAY)).await;
+    fixture.change(Method::DELETE, &person, Value::Null).await.expect(204);
     let disable = send(
-        place
+        fixture
             .world
             .with(&other, Method::PATCH, &first)
-            .header("if-match", place.revision(&first).await)
+            .header("if-match", fixture.revision(&first).await)
             .json(&json!({ "enabled": false })),
     );
     disable.await.expect(200);
-    let delete = send(place.world.with(&other, Method::DELETE, &path).header("if-match", "\"1\"")).await;
+    let delete = send(fixture.world.with(&other, Method::DELETE, &path).header("if-match", "\"1\"")).await;
     delete.expect(409);
 }
 
 /// A custom role with `access.manage` is protected like `admin`.
-async fn role_of_the_last_admin_cannot_be_deleted_or_lose_access_management(place: Place) {
+async fn role_of_the_last_admin_cannot_be_deleted_or_lose_access_management(fixture: Fixture) {
     let role = "/api/v1/roles/managers";
-    let held = json!({ "permissions": ["access.manage", "access.read", "job.read"] });
-    let put = place.world.with(&place.world.admin, Method::PUT, role).json(&held);
+    let permissions = json!({ "permissions": ["access.manage", "access.read", "job.read"] });
+    let put = fixture.world.with(&fixture.world.admin, Method::PUT, role).json(&permissions);
     send(put).await.expect(201);
-    let (manager, _) = place.token("manager", "managers", None).await;
-    let first = place.first().await;
-    place
+    let (manager, _) = fixture.token("manager", "managers", None).await;
+    let first = fixture.first().await;
+    fixture
         .change(Method::PATCH, &first, json!({ "grants": [{ "role": "managers", "scope": "any" }] }))
         .await
         .expect(200);
     let change = async |method: Method, path: &str, body: Value| {
-        let etag = send(place.world.with(&manager, Method::GET, path)).await.expect(200);
-        let request = place.world.with(&manager, method, path);
+        let etag = send(fixture.world.with(&manager, Method::GET, path)).await.expect(200);
+        let request = fixture.world.with(&manager, method, path);
         send(request.header("if-match", etag.header("etag")).json(&body)).await
     };
     change(Method::PUT, role, json!({ "permissions": ["job.read"] })).await.expect(409);
@@ -140,18 +143,18 @@ async fn role_of_the_last_admin_cannot_be_deleted_or_lose_access_management(plac
 }
 
 /// If all admins disable themselves at the same time, one remains enabled.
-async fn concurrent_disabling_of_all_admins_leaves_one(place: Place) {
+async fn concurrent_disabling_of_all_admins_leaves_one(fixture: Fixture) {
     const ADMINS: usize = 8;
     let mut admins = Vec::new();
     for number in 0..ADMINS {
-        admins.push(place.token(&format!("admin-{number}"), "admin", None).await);
+        admins.push(fixture.token(&format!("admin-{number}"), "admin", None).await);
     }
-    admins.push((place.world.admin.clone(), place.first().await));
+    admins.push((fixture.world.admin.clone(), fixture.first().await));
     for (token, path) in &admins {
-        send(place.world.with(token, Method::GET, path)).await.expect(200);
+        send(fixture.world.with(token, Method::GET, path)).await.expect(200);
     }
     let disabled = admins.iter().map(|(token, path)| {
-        let request = place.world.with(token, Method::PATCH, path).header("if-match", "\"1\"");
+        let request = fixture.world.with(token, Method::PATCH, path).header("if-match", "\"1\"");
         send(request.json(&json!({ "enabled": false })))
     });
     let answers = join_all(disabled).await;
@@ -161,7 +164,7 @@ async fn concurrent_disabling_of_all_admins_leaves_one(place: Place) {
     let done = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
     assert_eq!(done, ADMINS, "{answers:?}");
     let (token, path) = &admins[refused[0]];
-    send(place.world.with(token, Method::GET, path)).await.expect(200);
+    send(fixture.world.with(token, Method::GET, path)).await.expect(200);
 }
 
-testbed::on_both! { crate::last_manager::Place: last_admin_cannot_be_disabled_or_deleted role_of_the_last_admin_cannot_be_deleted_or_lose_access_management concurrent_disabling_of_all_admins_leaves_one }
+testbed::on_both! { crate::last_manager::Fixture: last_admin_cannot_be_disabled_or_deleted role_of_the_last_admin_cannot_be_deleted_or_lose_access_management concurrent_disabling_of_all_admins_leaves_one }

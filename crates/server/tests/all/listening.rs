@@ -123,8 +123,8 @@ async fn oversized_request_headers_are_rejected() {
     let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "x".repeat(400_000));
     write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
     // The server does not read oversized headers, so the client may lose the response when the connection closes.
-    let said = read_until(&mut stream, "\r\n").await;
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let response = read_until(&mut stream, "\r\n").await;
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 431"), "{response}");
 }
 
 async fn with(options: impl FnOnce(&mut server::ServerOptions) + Send + 'static) -> World {
@@ -140,8 +140,8 @@ async fn slow_headers_bodies_and_handshakes_time_out() {
     // The server may close the connection before this write.
     let _ = write_and_flush(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
     // Closed with or without a response.
-    let said = read_until(&mut stream, "never").await;
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
+    let response = read_until(&mut stream, "never").await;
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 408"), "{response}");
 
     let world = with(move |options| options.body_timeout = short).await;
     let mut stream = world.raw().await;
@@ -151,8 +151,8 @@ async fn slow_headers_bodies_and_handshakes_time_out() {
         world.admin
     );
     write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
-    let said = read_until(&mut stream, "request-timeout").await;
-    assert!(said.starts_with("HTTP/1.1 408") && said.contains("request-timeout"), "{said}");
+    let response = read_until(&mut stream, "request-timeout").await;
+    assert!(response.starts_with("HTTP/1.1 408") && response.contains("request-timeout"), "{response}");
 
     let world = with(move |options| options.handshake_timeout = short).await;
     let mut silent = tokio::net::TcpStream::connect(world.address).await.unwrap();
@@ -236,14 +236,14 @@ async fn early_response_keeps_the_http1_connection_open() {
     };
     for _ in 0..2 {
         write_and_flush(&mut stream, head("").as_bytes()).await.unwrap();
-        let said = read_until(&mut stream, "}").await;
-        assert!(said.starts_with("HTTP/1.1 401"), "before the body came: {said}");
+        let response = read_until(&mut stream, "}").await;
+        assert!(response.starts_with("HTTP/1.1 401"), "before the body came: {response}");
         write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
     // With `Expect: 100-continue` the client gets only the final response.
     write_and_flush(&mut stream, head("expect: 100-continue\r\n").as_bytes()).await.unwrap();
-    let said = read_until(&mut stream, "never").await;
-    assert!(said.starts_with("HTTP/1.1 401"), "{said}");
+    let response = read_until(&mut stream, "never").await;
+    assert!(response.starts_with("HTTP/1.1 401"), "{response}");
 }
 
 #[tokio::test]

@@ -278,7 +278,7 @@ impl Scene {
         Self { world: World::start_with(plan).await, issuer, clock }
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn send_request(
         &self,
         browser: &mut Browser,
         method: Method,
@@ -296,7 +296,7 @@ impl Scene {
 
     /// Follows the login redirect and returns the issuer's redirect back to the server.
     async fn begin(&self, browser: &mut Browser, path: &str) -> Url {
-        let answer = self.ask(browser, Method::GET, path, None).await.expect(303);
+        let answer = self.send_request(browser, Method::GET, path, None).await.expect(303);
         let redirect = Url::parse(answer.header("location")).unwrap();
         assert!(redirect.as_str().starts_with(&format!("{}/authorize?", self.issuer.url())), "{redirect}");
         self.issuer.consent(&redirect)
@@ -304,7 +304,7 @@ impl Scene {
 
     async fn finish(&self, browser: &mut Browser, back: &Url) -> TestResponse {
         let path = format!("{}?{}", back.path(), back.query().unwrap());
-        self.ask(browser, Method::GET, &path, None).await
+        self.send_request(browser, Method::GET, &path, None).await
     }
 
     pub(crate) async fn log_in(&self) -> (Browser, TestResponse) {
@@ -333,13 +333,13 @@ async fn oidc_user_logs_in_with_mapped_role_and_logs_out() {
     let scene = Scene::start().await;
     let (mut browser, answer) = scene.log_in().await;
     assert_eq!(answer.expect(303).header("location"), "/certificates");
-    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+    let me = scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
     assert_eq!((me["actor"].as_str(), me["kind"].as_str()), (Some("user:alice"), Some("user")));
     let csrf = me["csrf_token"].as_str().unwrap().to_owned();
     // A viewer can read but not change.
-    scene.ask(&mut browser, Method::GET, "/openapi.json", None).await.expect(200);
-    scene.ask(&mut browser, Method::GET, "/metrics", None).await.expect(200);
-    scene.ask(&mut browser, Method::GET, "/api/v1/tokens", None).await.expect(403);
+    scene.send_request(&mut browser, Method::GET, "/openapi.json", None).await.expect(200);
+    scene.send_request(&mut browser, Method::GET, "/metrics", None).await.expect(200);
+    scene.send_request(&mut browser, Method::GET, "/api/v1/tokens", None).await.expect(403);
 
     let users = scene.world.get("/api/v1/users").await.json();
     assert_eq!(
@@ -353,16 +353,16 @@ async fn oidc_user_logs_in_with_mapped_role_and_logs_out() {
     let logout = "/api/v1/auth/logout";
     for csrf in [None, Some("wrong")] {
         assert_eq!(
-            scene.ask(&mut browser, Method::POST, logout, csrf).await.expect(403).problem(),
+            scene.send_request(&mut browser, Method::POST, logout, csrf).await.expect(403).problem(),
             "forbidden"
         );
     }
     let mut stolen = browser.clone();
-    let done = scene.ask(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
+    let done = scene.send_request(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
     assert_eq!(done["end_session_url"], format!("{}/logout?client_id=bulla", scene.issuer.url()));
     assert!(browser.cookies.is_empty());
     // The session is deleted on the server immediately.
-    scene.ask(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.send_request(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
 
     let audit = scene.world.get("/api/v1/audit?actor=user:alice").await.json();
     let actions: Vec<_> =
@@ -375,7 +375,7 @@ async fn session_post_requires_its_own_csrf_token() {
     let scene = Scene::start().await;
     scene.claims(json!({ "groups": ["owners"] }));
     let (mut browser, _) = scene.log_in().await;
-    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
+    let me = scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     let csrf = me["csrf_token"].as_str().unwrap();
     let body = json!({ "name": "x", "grants": [] });
     let post = |csrf: Option<&str>| {
@@ -389,7 +389,7 @@ async fn session_post_requires_its_own_csrf_token() {
     post(None).await.expect(403);
     // The token of another session.
     let (mut other, _) = scene.log_in().await;
-    let theirs = scene.ask(&mut other, Method::GET, "/api/v1/auth/me", None).await.json();
+    let theirs = scene.send_request(&mut other, Method::GET, "/api/v1/auth/me", None).await.json();
     post(theirs["csrf_token"].as_str()).await.expect(403);
     post(Some(csrf)).await.expect(201);
 }
@@ -473,13 +473,13 @@ async fn login_requires_a_mapped_group_or_an_enabled_user_with_grants() {
     scene.claims(json!({ "groups": [] }));
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
-    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
+    let me = scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     assert_eq!(me["actor"], "user:a");
     // Disabling the user ends the session immediately and rejects new logins.
     let path = made.header("location").to_owned();
     let off = scene.world.with(&scene.world.admin, Method::PATCH, &path).json(&json!({ "enabled": false }));
     send(off).await.expect(200);
-    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
     scene.claims(json!({}));
     assert!(scene.refused().await.contains("disabled"));
 }
@@ -531,22 +531,22 @@ async fn login_callback_is_accepted_once_and_only_in_the_same_browser() {
     );
     // The response of another issuer (RFC 9207), or without an issuer.
     for iss in ["&iss=https%3A%2F%2Felsewhere.example", ""] {
-        let mut again = browser.clone();
+        let mut copy = browser.clone();
         let query = back.query().unwrap().split("&iss=").next().unwrap().to_owned();
         let path = format!("/api/v1/auth/callback?{query}{iss}");
-        scene.ask(&mut again, Method::GET, &path, None).await.expect(401);
+        scene.send_request(&mut copy, Method::GET, &path, None).await.expect(401);
     }
-    let kept = browser.clone();
+    let earlier = browser.clone();
     assert_eq!(scene.finish(&mut browser, &back).await.expect(303).header("location"), "/");
     // The code has been used.
-    scene.finish(&mut kept.clone(), &back).await.expect(401);
+    scene.finish(&mut earlier.clone(), &back).await.expect(401);
     // The user denied access.
     let mut browser = Browser::default();
     let back = scene.begin(&mut browser, login).await;
     let state = back.query_pairs().find(|(key, _)| key == "state").unwrap().1.into_owned();
     let iss = scene.issuer.url();
     let path = format!("/api/v1/auth/callback?error=access_denied&state={state}&iss={iss}");
-    let answer = scene.ask(&mut browser, Method::GET, &path, None).await.expect(401);
+    let answer = scene.send_request(&mut browser, Method::GET, &path, None).await.expect(401);
     assert!(answer.json()["detail"].as_str().unwrap().contains("access_denied"));
     // The login has expired.
     let mut browser = Browser::default();
@@ -576,7 +576,7 @@ async fn sessions_expire_after_idle_and_absolute_timeouts() {
             scene.world.state.access().upkeep().await.unwrap();
             scene.world.state.access().forget();
         }
-        scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.status.as_u16()
+        scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.status.as_u16()
     };
     // A session in use outlives the idle timeout, but not the absolute timeout.
     for _ in 0..6 {
@@ -590,10 +590,10 @@ async fn sessions_expire_after_idle_and_absolute_timeouts() {
     scene.claims(json!({ "exp": now() + 86_400 }));
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
-    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200);
+    scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200);
     scene.clock.advance(minute * 11);
     scene.world.state.access().forget();
-    scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.send_request(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
     scene.world.state.access().upkeep().await.unwrap();
 }
 
@@ -626,7 +626,7 @@ async fn oidc_login_confirms_the_session_only_after_reauthentication() {
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
     let make = async |browser: &mut Browser| {
-        let me = scene.ask(browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+        let me = scene.send_request(browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
         let request = scene.world.bare(Method::PUT, "/api/v1/roles/looker").header("cookie", browser.line());
         let request = request.header("x-csrf-token", me["csrf_token"].as_str().unwrap());
         send(request.json(&json!({ "permissions": ["job.read"] }))).await
@@ -645,7 +645,7 @@ async fn oidc_login_confirms_the_session_only_after_reauthentication() {
     assert_eq!(make(&mut browser).await.expect(403).problem(), "reauthentication-required");
     scene.claims(json!({ "groups": ["owners"] }));
     let before = browser.line();
-    let redirect = scene.ask(&mut browser, Method::GET, confirm, None).await.expect(303);
+    let redirect = scene.send_request(&mut browser, Method::GET, confirm, None).await.expect(303);
     let redirect = Url::parse(redirect.header("location")).unwrap();
     let authorization_request: BTreeMap<_, _> = redirect.query_pairs().into_owned().collect();
     assert_eq!(
@@ -658,5 +658,5 @@ async fn oidc_login_confirms_the_session_only_after_reauthentication() {
     let mut old = Browser {
         cookies: BTreeMap::from([before.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap()]),
     };
-    scene.ask(&mut old, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+    scene.send_request(&mut old, Method::GET, "/api/v1/auth/me", None).await.expect(401);
 }

@@ -159,8 +159,8 @@ async fn certificate_is_updated_exported_renewed_revoked_and_restored() {
     let path = format!("/api/v1/certificates/{id}");
     let shown = house.get(&path).await.expect(200);
     let tag = shown.header("etag").to_owned();
-    let again = house.request(&house.admin, Method::GET, &path).header("if-none-match", &tag);
-    send(again).await.expect(304);
+    let conditional = house.request(&house.admin, Method::GET, &path).header("if-none-match", &tag);
+    send(conditional).await.expect(304);
 
     // Anyone who has read the current revision can change it.
     let patch = |tag: &'static str| {
@@ -414,10 +414,11 @@ async fn certificates_are_created_reassigned_revoked_and_renewed_in_bulk() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_needs_another_person_and_team_grants_limit_access() {
     let house = House::new().await;
-    let asks = house.token("asks", "operator", "any").await;
+    let requester = house.token("asks", "operator", "any").await;
     let decides = house.token("decides", "approver", "any").await;
     let body = json!({ "names": ["a.example"], "profile": "careful", "team": "a" });
-    let made = send(house.request(&asks, Method::POST, "/api/v1/certificates").json(&body)).await.expect(201);
+    let made =
+        send(house.request(&requester, Method::POST, "/api/v1/certificates").json(&body)).await.expect(201);
     let id = made.json()["id"].as_str().unwrap().to_owned();
     house.until(&id, "awaiting_approval").await;
     let open = house.get("/api/v1/approvals").await.expect(200).json();
@@ -425,7 +426,7 @@ async fn approval_needs_another_person_and_team_grants_limit_access() {
     assert_eq!(open["items"][0]["requested_by"], "token:asks");
     let decide = format!("/api/v1/approvals/{approval}/approve");
     // Rejected without the permission, and also for one's own request.
-    send(house.request(&asks, Method::POST, &decide).json(&json!({}))).await.expect(403);
+    send(house.request(&requester, Method::POST, &decide).json(&json!({}))).await.expect(403);
     // Only the current plan can be approved.
     let shown = house.get(&format!("/api/v1/approvals/{approval}")).await.expect(200).json();
     assert_eq!(shown["barred"], json!(["token:asks"]));
@@ -476,14 +477,14 @@ async fn approval_needs_another_person_and_team_grants_limit_access() {
         let refused = send(house.request(&narrow, Method::PATCH, &path).json(&more)).await;
         assert_eq!(refused.status, 403, "{refused:?}");
     }
-    let away = house.request(&narrow, Method::PATCH, &path).json(&json!({ "team": "b" }));
-    send(away).await.expect(403);
+    let to_other_team = house.request(&narrow, Method::PATCH, &path).json(&json!({ "team": "b" }));
+    send(to_other_team).await.expect(403);
     let stranger = house.request(&narrow, Method::POST, "/api/v1/certificates");
     send(stranger.json(&json!({ "names": ["d.example"], "profile": "web" }))).await.expect(403);
     let within = house.request(&narrow, Method::POST, "/api/v1/certificates");
     send(within.json(&json!({ "names": ["d.example"], "profile": "web", "team": "a" }))).await.expect(201);
-    let looks = house.token("looks", "viewer", "any").await;
-    send(house.request(&looks, Method::POST, &format!("{path}/export")).json(&json!({ "format": "pem" })))
+    let viewer = house.token("looks", "viewer", "any").await;
+    send(house.request(&viewer, Method::POST, &format!("{path}/export")).json(&json!({ "format": "pem" })))
         .await
         .expect(403);
     house.end().await;

@@ -85,9 +85,9 @@ async fn authorization_matrix_matches_the_documentation() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     let differing: Vec<String> = {
         let (before, after): (Vec<&str>, Vec<&str>) = (written.lines().collect(), text.lines().collect());
-        let gone = before.iter().filter(|line| !after.contains(line)).map(|line| format!("- {line}"));
+        let removed = before.iter().filter(|line| !after.contains(line)).map(|line| format!("- {line}"));
         let new = after.iter().filter(|line| !before.contains(line)).map(|line| format!("+ {line}"));
-        gone.chain(new).collect()
+        removed.chain(new).collect()
     };
     assert!(
         written == text,

@@ -26,7 +26,7 @@ use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime};
 
 use crate::world::{self, issuance, store};
 
-async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
+async fn send_request(router: &Router, request: Request<Body>) -> (u16, Value) {
     let response = router.clone().oneshot(request).await.unwrap();
     let status = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -147,12 +147,12 @@ impl Applications {
 
 #[tokio::test]
 async fn revocation_applies_to_the_next_request_of_an_open_connection() {
-    let place = Applications::start().await;
+    let applications = Applications::start().await;
     // The expected errors of an accepted certificate: no matching identity, no CSR, unknown name.
-    assert_eq!(place.doors().await, [401, 400, 404]);
-    let which = Selection::Id(place.issued);
-    place.authority.revoke(which, Reason::KeyCompromise, None, "user:a").await.unwrap();
-    assert_eq!(place.doors().await, [401, 403, 401]);
+    assert_eq!(applications.doors().await, [401, 400, 404]);
+    let which = Selection::Id(applications.issued);
+    applications.authority.revoke(which, Reason::KeyCompromise, None, "user:a").await.unwrap();
+    assert_eq!(applications.doors().await, [401, 403, 401]);
 }
 
 #[tokio::test]
@@ -166,23 +166,23 @@ async fn application_certificates_are_accepted_only_from_the_configured_ca() {
 
 #[tokio::test]
 async fn client_certificates_of_a_revoked_ca_are_rejected() {
-    let place = Applications::start().await;
-    assert_eq!(place.doors().await, [401, 400, 404]);
-    let issuing = Certificate::parse(&place.chain[1]).unwrap().fingerprint;
+    let applications = Applications::start().await;
+    assert_eq!(applications.doors().await, [401, 400, 404]);
+    let issuing = Certificate::parse(&applications.chain[1]).unwrap().fingerprint;
     let which = Selection::Fingerprint(issuing);
-    place.authority.revoke(which, Reason::CaCompromise, None, "user:a").await.unwrap();
-    assert_eq!(place.doors().await, [401, 403, 401]);
+    applications.authority.revoke(which, Reason::CaCompromise, None, "user:a").await.unwrap();
+    assert_eq!(applications.doors().await, [401, 403, 401]);
 }
 
 #[tokio::test]
 async fn client_certificates_are_checked_against_configured_crls() {
-    let place = Applications::start().await;
+    let applications = Applications::start().await;
     let clients = ClientCertificates::without_authority(Clock::system());
     let mut peer = Peer::at(IpAddr::from([127, 0, 0, 1]));
-    peer.client_certificate = PresentedChain::new(&place.chain);
+    peer.client_certificate = PresentedChain::new(&applications.chain);
     assert!(clients.verify(&peer).await.unwrap().is_some());
     // If any CRL is configured, each CA needs one. A certificate on the CRL is revoked.
-    let leaf = Certificate::parse(&place.chain[0]).unwrap();
+    let leaf = Certificate::parse(&applications.chain[0]).unwrap();
     let other = DistinguishedName::from_text("CN=Other").unwrap();
     for (issuer, serials, outcome) in [
         (&other.der, &[][..], "no CRL"),
@@ -244,7 +244,8 @@ async fn revoked_client_certificate_and_its_session_are_rejected() {
         let request = Request::post(path)
             .header("authorization", format!("Bearer {}", admin.expose_secret()))
             .header("content-type", "application/json");
-        let (status, answer) = ask(&router, request.body(Body::from(body.to_string())).unwrap()).await;
+        let (status, answer) =
+            send_request(&router, request.body(Body::from(body.to_string())).unwrap()).await;
         assert!(status < 300, "{path}: {answer}");
         answer
     };
@@ -273,18 +274,21 @@ async fn revoked_client_certificate_and_its_session_are_rejected() {
     let leaf = x509::pem::certificates(pem.as_bytes()).next().unwrap().1;
 
     let me = "/api/v1/auth/me";
-    let (status, who) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
+    let (status, who) = send_request(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, who["actor"].as_str()), (200, Some("certificate:deployer")), "{who}");
     // Browsers send the client certificate automatically, so cross-site requests are rejected.
     let mut request = by_certificate(Method::POST, "/api/v1/audit/verify", &leaf);
     request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
-    assert_eq!(ask(&router, request).await.1["detail"], "the request comes from a page of another site");
+    assert_eq!(
+        send_request(&router, request).await.1["detail"],
+        "the request comes from a page of another site"
+    );
 
     // A session created with the certificate is valid only while the certificate is.
     let mut request = by_certificate(Method::POST, "/api/v1/auth/links", &leaf);
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     *request.body_mut() = Body::from("{}");
-    let (status, link) = ask(&router, request).await;
+    let (status, link) = send_request(&router, request).await;
     assert_eq!(status, 201, "{link}");
     let signing_in = Request::post("/api/v1/auth/sessions")
         .header("host", "a.example")
@@ -295,13 +299,13 @@ async fn revoked_client_certificate_and_its_session_are_rejected() {
     assert_eq!(signed_in.status(), 201);
     let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
     let by_session = || Request::get(me).header("cookie", &cookie).body(Body::empty()).unwrap();
-    let (status, who) = ask(&router, by_session()).await;
+    let (status, who) = send_request(&router, by_session()).await;
     assert_eq!((status, who["actor"].as_str()), (200, Some("certificate:deployer")), "{who}");
 
     post("/api/v1/revocations", json!({ "reason": "keyCompromise", "certificate": issued["id"] })).await;
-    let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
+    let (status, refused) = send_request(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, refused["detail"].as_str()), (401, Some("the client certificate is revoked")));
-    assert_eq!(ask(&router, by_session()).await.0, 401);
+    assert_eq!(send_request(&router, by_session()).await.0, 401);
 }
 
 /// Anyone who may request certificates for arbitrary host names could impersonate every identity that is matched by name.
@@ -324,7 +328,7 @@ async fn identities_matched_by_names_of_unrestricted_profiles_are_rejected() {
             .header("authorization", format!("Bearer {}", admin.expose_secret()))
             .header("if-match", "*")
             .header("content-type", "application/json");
-        ask(&router, request.body(Body::from(body.to_string())).unwrap()).await
+        send_request(&router, request.body(Body::from(body.to_string())).unwrap()).await
     };
     let post = async |path: &str, body: Value| send(Method::POST, path, body).await;
     post("/api/v1/authorities", json!({ "name": "root", "subject": "CN=Root" })).await;
@@ -344,10 +348,10 @@ async fn identities_matched_by_names_of_unrestricted_profiles_are_rejected() {
     assert_eq!(status, 201, "{issued}");
     let leaf = x509::pem::certificates(issued["chain"].as_str().unwrap().as_bytes()).next().unwrap().1;
     let me = "/api/v1/auth/me";
-    assert_eq!(ask(&router, by_certificate(Method::GET, me, &leaf)).await.0, 200);
+    assert_eq!(send_request(&router, by_certificate(Method::GET, me, &leaf)).await.0, 200);
     // The identity is no longer accepted after its profile has been widened.
     let (status, put) = send(Method::PUT, "/api/v1/profiles/narrow", profile("narrow", ".")).await;
     assert_eq!(status, 200, "{put}");
-    let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
+    let (status, refused) = send_request(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!(status, 401, "{refused}");
 }

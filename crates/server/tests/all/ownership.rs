@@ -46,9 +46,10 @@ async fn ownership_rules_are_created_updated_explained_and_deleted() {
     assert_eq!(world.get(&format!("{PATH}/payments")).await.expect(200).json()["id"], json!(id));
     world.get(&format!("{PATH}/other")).await.expect(404);
 
-    let ask =
+    let explain =
         async |question: Value| world.post(&format!("{PATH}/explain"), question).await.expect(200).json();
-    let explanation = ask(json!({"host": "shop.pay.example", "address": "10.20.1.1", "source": "tls"})).await;
+    let explanation =
+        explain(json!({"host": "shop.pay.example", "address": "10.20.1.1", "source": "tls"})).await;
     assert_eq!(
         (&explanation["rule"], &explanation["assign"]["team"]),
         (&json!("payments"), &json!("payments"))
@@ -58,7 +59,7 @@ async fn ownership_rules_are_created_updated_explained_and_deleted() {
         {"rule": "payments", "position": 10, "matches": true, "why_not": null},
     ]);
     assert_eq!(explanation["steps"], steps);
-    let explanation = ask(json!({"host": "10.9.9.9", "server_name": "shop.pay.example"})).await;
+    let explanation = explain(json!({"host": "10.9.9.9", "server_name": "shop.pay.example"})).await;
     assert_eq!((&explanation["rule"], &explanation["assign"]["owner"]), (&json!("rest"), &json!("ann")));
     assert_eq!(explanation["steps"][1]["why_not"], "network 10.20.0.0/16: the address is 10.9.9.9");
     world.post(&format!("{PATH}/explain"), json!({"address": "pay.example"})).await.expect(422);
@@ -122,14 +123,14 @@ async fn invalid_ownership_rules_are_rejected_and_viewers_are_read_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ownership_rules_match_tags_and_copy_values_from_them() {
     let (world, _database, _folder) = world().await;
-    let ask =
+    let explain =
         async |question: Value| world.post(&format!("{PATH}/explain"), question).await.expect(200).json();
     let tagged = json!({"name": "tagged", "position": 2, "when": {"tag": "Stage=prod*"}, "from_tags": {"team": "Team"}});
     let made = world.post(PATH, tagged.clone()).await.expect(201).json();
     assert_eq!((&made["when"]["tag"], &made["from_tags"]["team"]), (&json!("stage=prod*"), &json!("Team")));
-    let explanation = ask(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
+    let explanation = explain(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
     assert_eq!((&explanation["rule"], &explanation["assign"]["team"]), (&json!("tagged"), &json!("bank")));
-    let explanation = ask(json!({"host": "x", "tags": {"stage": "prod"}})).await;
+    let explanation = explain(json!({"host": "x", "tags": {"stage": "prod"}})).await;
     assert_eq!(explanation["steps"][0]["why_not"], "no tag to copy the value from: the tags are stage=prod");
     world.post(PATH, json!({"name": "odd", "from_tags": {"team": ""}})).await.expect(422);
     world.post(PATH, json!({"name": "nothing"})).await.expect(422);

@@ -235,9 +235,9 @@ async fn a_comparison_with_a_pruned_scan_is_gone() {
     assert_eq!(scans["items"].as_array().unwrap().len(), 3, "{scans}");
     let removed = world.get(&format!("{DIFF}?from={}&to={}", ids[1], ids[3])).await.expect(410).json();
     assert!(removed["detail"].as_str().unwrap().contains("is not stored"), "{removed}");
-    let gone = world.get(&format!("{DIFF}?from={}&to={}", ids[0], ids[2])).await.expect(410).json();
-    assert_eq!(gone["type"], "https://bulla.dev/problems/pruned");
-    assert!(gone["detail"].as_str().unwrap().contains("1970-01-01"), "{gone}");
+    let pruned = world.get(&format!("{DIFF}?from={}&to={}", ids[0], ids[2])).await.expect(410).json();
+    assert_eq!(pruned["type"], "https://bulla.dev/problems/pruned");
+    assert!(pruned["detail"].as_str().unwrap().contains("1970-01-01"), "{pruned}");
     world.get(&format!("{DIFF}?since=1970-01-01T00:00:00Z")).await.expect(410);
     world.get(&format!("{DIFF}?since=1970-01-01T00:00:02Z")).await.expect(200);
     world.get(DIFF).await.expect(200);

@@ -127,7 +127,13 @@ async fn post(world: &World, path: &str, body: Value) -> TestResponse {
     send(page(world, Method::POST, path).json(&body)).await
 }
 
-pub(crate) async fn ask(world: &World, tab: &Tab, method: Method, path: &str, body: Value) -> TestResponse {
+pub(crate) async fn send_request(
+    world: &World,
+    tab: &Tab,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> TestResponse {
     let request = page(world, method, path).header("cookie", &tab.cookie);
     send(request.header("x-csrf-token", &tab.csrf).json(&body)).await
 }
@@ -178,8 +184,9 @@ fn keys_of(id: &str) -> String {
 
 pub(crate) async fn register(world: &World, tab: &Tab, id: &str, key: &SoftKey) -> TestResponse {
     let path = format!("{}/challenge", keys_of(id));
-    let ceremony = ask(world, tab, Method::POST, &path, json!({ "name": "blue" })).await.expect(201).json();
-    ask(world, tab, Method::POST, &keys_of(id), key.create(&ceremony)).await
+    let ceremony =
+        send_request(world, tab, Method::POST, &path, json!({ "name": "blue" })).await.expect(201).json();
+    send_request(world, tab, Method::POST, &keys_of(id), key.create(&ceremony)).await
 }
 
 async fn actions(world: &World, resource: &str) -> Vec<String> {
@@ -211,7 +218,7 @@ async fn a_password_does_not_suffice_once_a_user_has_a_security_key() {
     // The response is good once.
     post(&world, SESSIONS, response).await.expect(401);
 
-    let listed = ask(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200).json();
+    let listed = send_request(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200).json();
     assert!(listed["items"][0]["last_used_at"].is_string(), "{listed}");
     assert_eq!(
         actions(&world, &format!("user/{ann}")).await[..4],
@@ -227,18 +234,19 @@ async fn the_first_key_ends_the_other_sessions_and_links() {
         [password(&world, "ann").await, password(&world, "ann").await].map(|one| Tab::of(&one.expect(201)));
     let bob = user(&world, "bob", "viewer").await;
     let bobs = Tab::of(&password(&world, "bob").await.expect(201));
-    let link = ask(&world, &other, Method::POST, "/api/v1/auth/links", json!({})).await.expect(201).json();
+    let link =
+        send_request(&world, &other, Method::POST, "/api/v1/auth/links", json!({})).await.expect(201).json();
     let mut key = SoftKey::new(7);
     register(&world, &tab, &ann, &key).await.expect(201);
-    ask(&world, &other, Method::GET, &keys_of(&ann), json!({})).await.expect(401);
+    send_request(&world, &other, Method::GET, &keys_of(&ann), json!({})).await.expect(401);
     post(&world, SESSIONS, json!({ "code": link["code"] })).await.expect(401);
-    ask(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200);
-    ask(&world, &bobs, Method::GET, &keys_of(&bob), json!({})).await.expect(200);
+    send_request(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200);
+    send_request(&world, &bobs, Method::GET, &keys_of(&bob), json!({})).await.expect(200);
     // A further key ends no session: they began with a key.
     let second_factor = password(&world, "ann").await.expect(202).json();
     let signed_in = post(&world, SESSIONS, key.get(&second_factor, PRESENT, Some(&ann))).await.expect(201);
     register(&world, &tab, &ann, &SoftKey::new(8)).await.expect(201);
-    ask(&world, &Tab::of(&signed_in), Method::GET, &keys_of(&ann), json!({})).await.expect(200);
+    send_request(&world, &Tab::of(&signed_in), Method::GET, &keys_of(&ann), json!({})).await.expect(200);
 }
 
 #[tokio::test]
@@ -396,7 +404,7 @@ async fn a_response_is_for_one_challenge_of_one_page_and_one_user() {
     assert!(reasons.contains("the signature counter did not increase"), "{reasons}");
     // A challenge for one purpose is not valid for another.
     let mut confirming =
-        ask(&world, &tab, Method::POST, "/api/v1/auth/sessions/confirm/challenge", json!({})).await;
+        send_request(&world, &tab, Method::POST, "/api/v1/auth/sessions/confirm/challenge", json!({})).await;
     let ceremony = confirming.expect(201).json();
     confirming = post(&world, SESSIONS, key.get(&ceremony, VERIFIED, Some(&ann))).await;
     confirming.expect(401);
@@ -412,13 +420,15 @@ async fn a_session_is_confirmed_by_its_own_users_key() {
     clock.advance(Duration::from_secs(901));
     // Keys are neither added nor removed without a recent proof.
     let path = format!("{}/challenge", keys_of(&ann));
-    let refused = ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
+    let refused = send_request(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
     assert_eq!(refused.problem(), "reauthentication-required");
     let confirm = "/api/v1/auth/sessions/confirm";
     // The password alone does not confirm either.
-    let second_factor =
-        ask(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD })).await.expect(202).json();
-    ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
+    let second_factor = send_request(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD }))
+        .await
+        .expect(202)
+        .json();
+    send_request(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
     let another = Tab::of(
         &post(&world, SESSIONS, {
             let second_factor = password(&world, "ann").await.expect(202).json();
@@ -428,12 +438,14 @@ async fn a_session_is_confirmed_by_its_own_users_key() {
         .expect(201),
     );
     let response = key.get(&second_factor, PRESENT, Some(&ann));
-    ask(&world, &another, Method::POST, confirm, response).await.expect(401);
-    let second_factor =
-        ask(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD })).await.expect(202).json();
+    send_request(&world, &another, Method::POST, confirm, response).await.expect(401);
+    let second_factor = send_request(&world, &tab, Method::POST, confirm, json!({ "password": PASSWORD }))
+        .await
+        .expect(202)
+        .json();
     let response = key.get(&second_factor, PRESENT, Some(&ann));
-    ask(&world, &tab, Method::POST, confirm, response).await.expect(200);
-    ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(201);
+    send_request(&world, &tab, Method::POST, confirm, response).await.expect(200);
+    send_request(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(201);
 }
 
 #[tokio::test]
@@ -445,9 +457,9 @@ async fn users_register_their_own_keys_and_managers_remove_those_of_lesser_users
     let one = format!("{}/{}", keys_of(&ann), key["id"].as_str().unwrap());
     // Users register keys only for themselves, and tokens register no keys.
     let path = format!("{}/challenge", keys_of(&root));
-    ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
+    send_request(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
     send(world.with(&world.admin, Method::POST, &path).json(&json!({ "name": "x" }))).await.expect(403);
-    ask(&world, &tab, Method::GET, &keys_of(&root), json!({})).await.expect(403);
+    send_request(&world, &tab, Method::GET, &keys_of(&root), json!({})).await.expect(403);
     // Browsers have keys for host names only.
     let own = format!("{}/challenge", keys_of(&ann));
     let by_address =
@@ -457,7 +469,7 @@ async fn users_register_their_own_keys_and_managers_remove_those_of_lesser_users
 
     let bob = user(&world, "bob", "viewer").await;
     let bobs = Tab::of(&password(&world, "bob").await.expect(201));
-    ask(&world, &bobs, Method::DELETE, &one, json!({})).await.expect(403);
+    send_request(&world, &bobs, Method::DELETE, &one, json!({})).await.expect(403);
     assert_ne!(bob, ann);
     let wrong = format!("{}/{}", keys_of(&bob), key["id"].as_str().unwrap());
     send(world.with(&world.admin, Method::DELETE, &wrong)).await.expect(404);

@@ -49,7 +49,13 @@ impl Tab {
         send(world.bare(Method::GET, path).header("cookie", &self.cookie)).await
     }
 
-    pub(crate) async fn ask(&self, world: &World, method: Method, path: &str, body: Value) -> TestResponse {
+    pub(crate) async fn send_request(
+        &self,
+        world: &World,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> TestResponse {
         let request = world.bare(method, path).header("cookie", &self.cookie);
         send(request.header("x-csrf-token", &self.csrf).json(&body)).await
     }
@@ -112,7 +118,7 @@ async fn sign_in_link_works_once_with_the_permissions_of_its_token() {
     // Without the session's CSRF token the logout is rejected.
     let logout = "/api/v1/auth/logout";
     send(world.bare(Method::POST, logout).header("cookie", &tab.cookie)).await.expect(403);
-    tab.ask(&world, Method::POST, logout, json!({})).await.expect(200);
+    tab.send_request(&world, Method::POST, logout, json!({})).await.expect(200);
     tab.get(&world, ME).await.expect(401);
     send(signing_in(&world, &body)).await.expect(401);
     assert_eq!(actions(&world, "token:looker").await, ["session.end", "session.begin", "session.link"]);
@@ -129,7 +135,7 @@ async fn first_admin_token_signs_in_by_a_link_created_on_the_host() {
     let tab = Tab::of(&send(signing_in(&world, &body)).await.expect(201));
     assert_eq!(tab.get(&world, ME).await.json()["actor"], "token:first-admin");
     let role = json!({ "permissions": ["job.read"] });
-    tab.ask(&world, Method::PUT, "/api/v1/roles/looker", role).await.expect(201);
+    tab.send_request(&world, Method::PUT, "/api/v1/roles/looker", role).await.expect(201);
     let nobody = SecretString::from("bulla_nobody");
     assert!(access::sign_in_link(&world.store, &clock, &nobody).await.unwrap().is_none());
 }
@@ -175,7 +181,7 @@ async fn sign_in_requires_a_same_origin_request() {
     let (world, _) = world().await;
     let body = code(&world, &world.admin).await;
     let own = format!("https://{}", world.address);
-    let ask = |headers: &[(&str, &str)]| {
+    let send_request = |headers: &[(&str, &str)]| {
         let mut request = world.bare(Method::POST, SESSIONS).json(&body);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -190,12 +196,12 @@ async fn sign_in_requires_a_same_origin_request() {
         &[("sec-fetch-site", "same-site")],
         &[("sec-fetch-site", "none")],
     ] {
-        let refused = ask(bad).await.expect(403);
+        let refused = send_request(bad).await.expect(403);
         assert_eq!(refused.problem(), "forbidden", "{bad:?}");
         assert!(!refused.headers.contains_key("set-cookie"), "{bad:?}");
     }
     // The rejected requests did not use up the code.
-    ask(&[("origin", own.as_str())]).await.expect(201);
+    send_request(&[("origin", own.as_str())]).await.expect(201);
 }
 
 #[tokio::test]
@@ -250,7 +256,7 @@ async fn session_by_a_session_link_inherits_permissions_and_expiry() {
     let scene = Scene::start_plan(options, Plan::default()).await;
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
-    let me = scene.ask(&mut browser, Method::GET, ME, None).await.json();
+    let me = scene.send_request(&mut browser, Method::GET, ME, None).await.json();
     let csrf = me["csrf_token"].as_str().unwrap();
     scene.clock.advance(Duration::from_secs(1_800));
     let request = scene.world.bare(Method::POST, LINKS).header("cookie", browser.line());
@@ -277,7 +283,7 @@ async fn logout_everywhere_ends_all_sessions_and_links_of_the_identity() {
 
     // Without the CSRF token the request is rejected.
     send(world.bare(Method::DELETE, SESSIONS).header("cookie", &first.cookie)).await.expect(403);
-    let done = first.ask(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
+    let done = first.send_request(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
     assert_eq!(done.json()["ended"], 2);
     assert!(done.header("set-cookie").starts_with("__Host-bulla=; "), "{done:?}");
     for tab in [&first, &second] {
@@ -295,8 +301,9 @@ async fn dangerous_operations_require_recent_confirmation() {
     let tab = signed_in(&world, &world.admin).await;
     let me = tab.get(&world, ME).await.json();
     assert_eq!(me["session"]["confirmed_until"], server::time::shown(clock.now_us() + 900_000_000));
-    let role =
-        || tab.ask(&world, Method::PUT, "/api/v1/roles/looker", json!({ "permissions": ["job.read"] }));
+    let role = || {
+        tab.send_request(&world, Method::PUT, "/api/v1/roles/looker", json!({ "permissions": ["job.read"] }))
+    };
     clock.advance(Duration::from_secs(899));
     role().await.expect(201);
     clock.advance(Duration::from_secs(1));
@@ -312,7 +319,7 @@ async fn dangerous_operations_require_recent_confirmation() {
         (Method::POST, "/api/v1/master-key/rotate"),
     ];
     for (method, path) in dangerous.clone() {
-        let refused = tab.ask(&world, method, path, json!({})).await.expect(403);
+        let refused = tab.send_request(&world, method, path, json!({})).await.expect(403);
         assert_eq!(refused.problem(), "reauthentication-required", "{path}");
         assert!(refused.json()["hint"].as_str().unwrap().contains("/api/v1/auth/sessions/confirm"));
     }
@@ -323,13 +330,13 @@ async fn dangerous_operations_require_recent_confirmation() {
         assert_ne!(answer.status, StatusCode::FORBIDDEN, "{path}");
     }
     // A session cannot be confirmed by a link that it created itself.
-    let own = tab.ask(&world, Method::POST, LINKS, json!({})).await.expect(201).json();
+    let own = tab.send_request(&world, Method::POST, LINKS, json!({})).await.expect(201).json();
     let confirm = |code: &Value| {
-        tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code }))
+        tab.send_request(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code }))
     };
     confirm(&own["code"]).await.expect(409);
     let other = Tab::of(&send(signing_in(&world, &json!({ "code": own["code"] }))).await.expect(201));
-    let refused = other.ask(&world, Method::PUT, "/api/v1/roles/other", json!({})).await.expect(403);
+    let refused = other.send_request(&world, Method::PUT, "/api/v1/roles/other", json!({})).await.expect(403);
     assert_eq!(refused.problem(), "reauthentication-required");
     // A link of another identity does not confirm the session either.
     let viewer = world.token("looker", "viewer", "any").await;
@@ -411,9 +418,11 @@ async fn user_signs_in_with_a_password_and_changes_it() {
     let other = Tab::of(&sign_in("ann", PASSWORD).await.expect(201));
     let own = format!("{path}/password");
     for short in ["eleven char", ""] {
-        tab.ask(&world, Method::PUT, &own, json!({ "password": short })).await.expect(422);
+        tab.send_request(&world, Method::PUT, &own, json!({ "password": short })).await.expect(422);
     }
-    tab.ask(&world, Method::PUT, &own, json!({ "password": "another good password" })).await.expect(204);
+    tab.send_request(&world, Method::PUT, &own, json!({ "password": "another good password" }))
+        .await
+        .expect(204);
     tab.get(&world, ME).await.expect(200);
     other.get(&world, ME).await.expect(401);
     sign_in("ann", PASSWORD).await.expect(401);
@@ -421,7 +430,12 @@ async fn user_signs_in_with_a_password_and_changes_it() {
 
     // A session is confirmed by the password of its user.
     let confirm = |password: &str| {
-        tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "password": password }))
+        tab.send_request(
+            &world,
+            Method::POST,
+            "/api/v1/auth/sessions/confirm",
+            json!({ "password": password }),
+        )
     };
     confirm(PASSWORD).await.expect(401);
     confirm("another good password").await.expect(200);
@@ -489,10 +503,10 @@ async fn event_streams_end_when_the_reader_loses_access() {
         by_session(&narrowed).await.unwrap(),
         by_token(&token).await.unwrap(),
     ];
-    let mut kept = by_token(&viewer).await.unwrap();
-    assert!(ending.iter().chain([&kept]).all(|stream| stream.status() == StatusCode::OK));
+    let mut viewer_stream = by_token(&viewer).await.unwrap();
+    assert!(ending.iter().chain([&viewer_stream]).all(|stream| stream.status() == StatusCode::OK));
 
-    tab.ask(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
+    tab.send_request(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
     let role = json!({ "permissions": ["job.read"] });
     send(world.with(&world.admin, Method::PUT, "/api/v1/roles/followers").json(&role)).await.expect(200);
     for stream in &mut ending {
@@ -500,7 +514,7 @@ async fn event_streams_end_when_the_reader_loses_access() {
         tokio::time::timeout(testbed::TIMEOUT, end).await.expect("the stream ends");
     }
     // A stream with remaining access receives the next event.
-    let made = async { kept.chunk().await.unwrap().expect("the stream goes on") };
+    let made = async { viewer_stream.chunk().await.unwrap().expect("the stream goes on") };
     let event =
         store::NewEvent { at_us: 0, kind: "test.done", subject: "x/1".to_owned(), body: "{}".to_owned() };
     let put = world.store.write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());

@@ -96,16 +96,16 @@ impl House {
         Self { store, running, admin, ca, client, stop, _tasks: tasks, _database: database }
     }
 
-    pub(crate) fn ask(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn request_as(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, format!("https://{}{path}", self.running.address)).bearer_auth(token)
     }
 
     pub(crate) async fn post(&self, token: &str, path: &str, body: &Value) -> TestResponse {
-        send(self.ask(token, Method::POST, path).json(body)).await
+        send(self.request_as(token, Method::POST, path).json(body)).await
     }
 
     pub(crate) async fn get(&self, token: &str, path: &str) -> TestResponse {
-        send(self.ask(token, Method::GET, path)).await
+        send(self.request_as(token, Method::GET, path)).await
     }
 
     pub(crate) async fn token(&self, role: &str, scope: &str) -> String {
@@ -116,13 +116,13 @@ impl House {
 
     /// Creates or updates a team.
     pub(crate) async fn team(&self, name: &str, owns: Value, quota: Value) -> TestResponse {
-        let place = format!("/api/v1/teams/{name}");
-        if self.get(&self.admin, &place).await.status == 404 {
+        let resource_path = format!("/api/v1/teams/{name}");
+        if self.get(&self.admin, &resource_path).await.status == 404 {
             let body = json!({ "name": name, "owns": owns, "quota": quota });
             return self.post(&self.admin, "/api/v1/teams", &body).await;
         }
         let body = json!({ "owns": owns, "quota": quota });
-        send(self.ask(&self.admin, Method::PUT, &place).json(&body)).await
+        send(self.request_as(&self.admin, Method::PUT, &resource_path).json(&body)).await
     }
 
     pub(crate) async fn two_teams(&self) {
@@ -239,7 +239,7 @@ async fn managed_certificates_are_isolated_between_teams() {
         }
         let made = house.post(&a, CERTIFICATES, &own).await.expect(201).json();
         let id = made["id"].as_str().unwrap().to_owned();
-        let place = format!("{CERTIFICATES}/{id}");
+        let resource_path = format!("{CERTIFICATES}/{id}");
         let before = house.until(&id, "status", |status| status == "active").await;
         for change in [
             json!({ "names": ["x.b.example"] }),
@@ -247,29 +247,33 @@ async fn managed_certificates_are_isolated_between_teams() {
             json!({ "team": "b" }),
             json!({ "targets": [to_b] }),
         ] {
-            let refused = send(house.ask(&a, Method::PATCH, &place).json(&change)).await;
+            let refused = send(house.request_as(&a, Method::PATCH, &resource_path).json(&change)).await;
             assert_eq!(refused.status, 403, "{change}: {refused:?}");
         }
-        send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [to_a] }))).await.expect(200);
-        send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [] }))).await.expect(200);
+        send(house.request_as(&a, Method::PATCH, &resource_path).json(&json!({ "targets": [to_a] })))
+            .await
+            .expect(200);
+        send(house.request_as(&a, Method::PATCH, &resource_path).json(&json!({ "targets": [] })))
+            .await
+            .expect(200);
 
         // The other team gets 404 for every operation on the certificate.
         for (method, path) in [
-            (Method::GET, place.clone()),
-            (Method::PATCH, place.clone()),
-            (Method::DELETE, place.clone()),
-            (Method::POST, format!("{place}/renew")),
-            (Method::POST, format!("{place}/deploy")),
-            (Method::POST, format!("{place}/revoke")),
-            (Method::POST, format!("{place}/export")),
-            (Method::GET, format!("{place}/chain")),
+            (Method::GET, resource_path.clone()),
+            (Method::PATCH, resource_path.clone()),
+            (Method::DELETE, resource_path.clone()),
+            (Method::POST, format!("{resource_path}/renew")),
+            (Method::POST, format!("{resource_path}/deploy")),
+            (Method::POST, format!("{resource_path}/revoke")),
+            (Method::POST, format!("{resource_path}/export")),
+            (Method::GET, format!("{resource_path}/chain")),
         ] {
             let body = match path.rsplit('/').next() {
                 Some("revoke") => json!({ "reason": "superseded" }),
                 Some("export") => json!({ "format": "pem" }),
                 _ => json!({}),
             };
-            let refused = send(house.ask(&b, method.clone(), &path).json(&body)).await;
+            let refused = send(house.request_as(&b, method.clone(), &path).json(&body)).await;
             assert_eq!(refused.status, 404, "{method} {path}: {refused:?}");
         }
         let listed = |answer: TestResponse| answer.json()["items"].as_array().unwrap().len();
@@ -280,7 +284,7 @@ async fn managed_certificates_are_isolated_between_teams() {
         for (scope, seen) in [("team:a,name:*.a.example", true), ("team:a,name:*.other.a.example", false)] {
             let token = house.token("operator", scope).await;
             let status = if seen { 200 } else { 404 };
-            assert_eq!(house.get(&token, &place).await.status, status, "{scope}");
+            assert_eq!(house.get(&token, &resource_path).await.status, status, "{scope}");
             assert_eq!(
                 listed(house.get(&token, CERTIFICATES).await.expect(200)),
                 usize::from(seen),
@@ -295,12 +299,12 @@ async fn managed_certificates_are_isolated_between_teams() {
         house.team("a", json!({ "profiles": ["web-a"] }), json!({})).await.expect(200);
         let both = json!({ "names": ["a.example", "b.example"], "profiles": ["web-b"] });
         house.team("b", both, json!({})).await.expect(200);
-        let refused = house.post(&a, &format!("{place}/renew"), &json!({})).await;
+        let refused = house.post(&a, &format!("{resource_path}/renew"), &json!({})).await;
         assert_eq!(refused.status, 404, "{refused:?}");
-        house.post(&house.admin, &format!("{place}/renew"), &json!({})).await.expect(202);
+        house.post(&house.admin, &format!("{resource_path}/renew"), &json!({})).await.expect(202);
         let error = house.error_of_the_newest_run(&id).await;
         assert!(error.contains("x.a.example belongs to another team"), "{error}");
-        let after = house.get(&house.admin, &place).await.expect(200).json();
+        let after = house.get(&house.admin, &resource_path).await.expect(200).json();
         assert_eq!(after["current"]["fingerprint"], before["current"]["fingerprint"], "nothing was issued");
         house.end().await;
     }
@@ -549,17 +553,17 @@ async fn approvals_are_isolated_between_teams() {
 async fn grants_for_targets_exclude_certificates_without_a_target() {
     let house = House::new(Database::sqlite()).await;
     let target = house.target("host-a").await;
-    let mut places = Vec::new();
+    let mut paths = Vec::new();
     for (name, targets) in [("x.example", json!([])), ("y.example", json!([target]))] {
         let body = json!({ "names": [name], "profile": "shared", "targets": targets, "issue": false });
         let made = house.post(&house.admin, CERTIFICATES, &body).await.expect(201).json();
-        places.push(format!("{CERTIFICATES}/{}", made["id"].as_str().unwrap()));
+        paths.push(format!("{CERTIFICATES}/{}", made["id"].as_str().unwrap()));
     }
     let token = house.token("operator", "target:host-*").await;
-    house.get(&token, &places[0]).await.expect(404);
-    house.get(&token, &places[1]).await.expect(200);
+    house.get(&token, &paths[0]).await.expect(404);
+    house.get(&token, &paths[1]).await.expect(200);
     let removed = json!({ "targets": [] });
-    send(house.ask(&token, Method::PATCH, &places[1]).json(&removed)).await.expect(403);
+    send(house.request_as(&token, Method::PATCH, &paths[1]).json(&removed)).await.expect(403);
     let new = json!({ "names": ["z.example"], "profile": "shared", "issue": false });
     house.post(&token, CERTIFICATES, &new).await.expect(403);
     house.end().await;
@@ -573,15 +577,15 @@ async fn paths_of_teams_are_changed_only_with_access_to_credentials() {
     let new = json!({ "name": "c", "owns": { "paths": ["/c"] } });
     house.post(&operator, "/api/v1/teams", &new).await.expect(403);
     let put = async |owns: Value| {
-        send(house.ask(&operator, Method::PUT, "/api/v1/teams/a").json(&json!({ "owns": owns }))).await
+        send(house.request_as(&operator, Method::PUT, "/api/v1/teams/a").json(&json!({ "owns": owns }))).await
     };
     for paths in [json!(["/a", "/payroll"]), json!([]), json!(["/"])] {
         let refused = put(json!({ "names": ["a.example"], "paths": paths })).await;
         assert_eq!(refused.status, 403, "{paths}: {refused:?}");
     }
     put(json!({ "names": ["a.example", "c.example"], "paths": ["/a"] })).await.expect(200);
-    send(house.ask(&operator, Method::DELETE, "/api/v1/teams/a")).await.expect(403);
-    send(house.ask(&house.admin, Method::DELETE, "/api/v1/teams/a")).await.expect(204);
+    send(house.request_as(&operator, Method::DELETE, "/api/v1/teams/a")).await.expect(403);
+    send(house.request_as(&house.admin, Method::DELETE, "/api/v1/teams/a")).await.expect(204);
     house.end().await;
 }
 

@@ -48,32 +48,32 @@ async fn token_is_created_rotated_disabled_and_deleted() {
         world.post(TOKENS, json!({ "name": "ci", "grants": [{ "role": "viewer" }] })).await.expect(201);
     let (token, id) = (made.json()["token"].as_str().unwrap().to_owned(), made.json()["id"].clone());
     assert!(token.starts_with("bulla_") && token.len() == 49, "{token}");
-    let place = made.header("location").to_owned();
-    assert_eq!(place, format!("{TOKENS}/{}", id.as_str().unwrap()));
+    let location = made.header("location").to_owned();
+    assert_eq!(location, format!("{TOKENS}/{}", id.as_str().unwrap()));
     assert_eq!(actor(&world, &token).await.unwrap(), "token:ci");
 
     // The secret is not returned again.
-    let shown = world.get(&place).await.expect(200);
+    let shown = world.get(&location).await.expect(200);
     assert!(!shown.text.contains(&token) && shown.json()["token"].is_null());
     assert_eq!(shown.json()["label"], token[..10]);
     assert!(!world.get(TOKENS).await.expect(200).text.contains(&token));
 
     // Rotation invalidates the previous secret immediately.
-    let rotated = world.post(&format!("{place}/rotate"), Value::Null).await.expect(200);
+    let rotated = world.post(&format!("{location}/rotate"), Value::Null).await.expect(200);
     let new = rotated.json()["token"].as_str().unwrap().to_owned();
     assert_eq!(actor(&world, &token).await.unwrap_err(), "unauthenticated");
     assert_eq!(actor(&world, &new).await.unwrap(), "token:ci");
 
     // Disable the token, then enable and rename it.
-    let patch = |body: Value| send(world.with(&world.admin, Method::PATCH, &place).json(&body));
+    let patch = |body: Value| send(world.with(&world.admin, Method::PATCH, &location).json(&body));
     patch(json!({ "enabled": false })).await.expect(200);
     assert!(actor(&world, &new).await.is_err());
     patch(json!({ "enabled": true, "name": "cd" })).await.expect(200);
     assert_eq!(actor(&world, &new).await.unwrap(), "token:cd");
 
-    send(world.with(&world.admin, Method::DELETE, &place)).await.expect(204);
+    send(world.with(&world.admin, Method::DELETE, &location)).await.expect(204);
     assert!(actor(&world, &new).await.is_err());
-    assert_eq!(world.get(&place).await.expect(404).problem(), "not-found");
+    assert_eq!(world.get(&location).await.expect(404).problem(), "not-found");
 
     let actions: Vec<_> = world.get("/api/v1/audit?limit=10").await.json()["items"]
         .as_array()
@@ -112,8 +112,8 @@ async fn token_revoked_on_another_server_is_rejected_within_five_seconds() {
     let admin = secrecy::ExposeSecret::expose_secret(&first).to_owned();
     // Two servers on one database.
     let state = || State::builder(store.clone(), clock.clone()).build();
-    let (here, there) = (router(&state()).0, router(&state()).0);
-    let ask = |router: &axum::Router, token: &str, method: Method, path: String, body: Value| {
+    let (first_router, second_router) = (router(&state()).0, router(&state()).0);
+    let send_request = |router: &axum::Router, token: &str, method: Method, path: String, body: Value| {
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -123,24 +123,26 @@ async fn token_revoked_on_another_server_is_rejected_within_five_seconds() {
         router.clone().oneshot(request.body(body).unwrap())
     };
     let new = json!({ "name": "reader", "grants": [{ "role": "viewer" }] });
-    let made = ask(&here, &admin, Method::POST, TOKENS.to_owned(), new).await.unwrap();
+    let made = send_request(&first_router, &admin, Method::POST, TOKENS.to_owned(), new).await.unwrap();
     assert_eq!(made.status(), 201);
     let made = made.into_body().collect().await.unwrap().to_bytes();
     let made: Value = serde_json::from_slice(&made).unwrap();
     let (id, token) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
     let status = |router: &axum::Router| {
-        let answer = ask(router, token, Method::GET, ME.to_owned(), Value::Null);
+        let answer = send_request(router, token, Method::GET, ME.to_owned(), Value::Null);
         async { answer.await.unwrap().status().as_u16() }
     };
-    assert_eq!((status(&here).await, status(&there).await), (200, 200));
-    let gone = ask(&here, &admin, Method::DELETE, format!("{TOKENS}/{id}"), Value::Null).await.unwrap();
-    assert_eq!(gone.status(), 204);
-    assert_eq!(status(&here).await, 401, "at once where it was revoked");
+    assert_eq!((status(&first_router).await, status(&second_router).await), (200, 200));
+    let deleted = send_request(&first_router, &admin, Method::DELETE, format!("{TOKENS}/{id}"), Value::Null)
+        .await
+        .unwrap();
+    assert_eq!(deleted.status(), 204);
+    assert_eq!(status(&first_router).await, 401, "at once where it was revoked");
     assert!(CACHE_LIFETIME <= Duration::from_secs(5));
     tokio::time::pause();
     tokio::time::advance(CACHE_LIFETIME).await;
     tokio::time::resume();
-    assert_eq!(status(&there).await, 401);
+    assert_eq!(status(&second_router).await, 401);
 }
 
 #[tokio::test]

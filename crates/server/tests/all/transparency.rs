@@ -64,11 +64,11 @@ async fn ct_domain_is_watched_updated_paused_and_deleted() {
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
     let now_us = store::Clock::system().now_us();
     let node = uuid::Uuid::now_v7();
-    let held = ct::tables::Ct::of(&database)
+    let claimed = ct::tables::Ct::of(&database)
         .claim_searches("crt.sh", node, now_us, now_us + 60_000_000, 9)
         .await
         .unwrap();
-    assert_eq!(held.len(), 1);
+    assert_eq!(claimed.len(), 1);
     world.post(&format!("{path}/run"), json!({})).await.expect(409);
     let searches = world.get("/api/v1/ct/searches").await.expect(200).json();
     assert_eq!(searches["items"][0]["state"], "asking");

@@ -23,7 +23,7 @@ impl ScanEnvironment for Still {
             .map_err(|error| error.to_string())
     }
 
-    fn asked(&self, _: &WatchSpec) -> String {
+    fn scan_parameters(&self, _: &WatchSpec) -> String {
         "{}".to_owned()
     }
 
@@ -76,11 +76,11 @@ async fn watch_is_created_updated_paused_and_deleted() {
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
     // A node claims the run.
     let now_us = store::Clock::system().now_us();
-    let held = inventory::tables::Watches::of(&database)
+    let claimed = inventory::tables::Watches::of(&database)
         .claim(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1)
         .await
         .unwrap();
-    assert_eq!(held.len(), 1);
+    assert_eq!(claimed.len(), 1);
     let running = world.get(&path).await.expect(200).json();
     assert_eq!(running["state"], "running");
     assert!(running["running_since"].is_string(), "{running}");
@@ -117,7 +117,7 @@ async fn invalid_watches_are_rejected_and_viewers_are_read_only() {
     assert!(!post(json!({"password_file": "/etc/passwd"})).await.status.is_success());
     // A viewer can list watches but not run them.
     let viewer = world.token("v", "viewer", "any").await;
-    let asked = |method, path| crate::world::send(world.with(&viewer, method, path));
-    asked(Method::GET, "/api/v1/watches").await.expect(200);
-    asked(Method::POST, "/api/v1/watches/edge/run").await.expect(403);
+    let scan_parameters = |method, path| crate::world::send(world.with(&viewer, method, path));
+    scan_parameters(Method::GET, "/api/v1/watches").await.expect(200);
+    scan_parameters(Method::POST, "/api/v1/watches/edge/run").await.expect(403);
 }

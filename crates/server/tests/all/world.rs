@@ -232,7 +232,7 @@ impl World {
         (plan.options)(&mut options);
         let first = access::bootstrap(&store, &plan.clock).await.unwrap().unwrap();
         let mut components = plan.components;
-        let (state, kept) = (State::builder(store.clone(), plan.clock.clone()), store.clone());
+        let (state, world_store) = (State::builder(store.clone(), plan.clock.clone()), store.clone());
         if plan.credentials {
             options.credentials = Some("127.0.0.1:0".parse().unwrap());
             let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), plan.clock.clone());
@@ -250,7 +250,7 @@ impl World {
             state,
             running: Some(running),
             client,
-            store: kept,
+            store: world_store,
             _database: plan.database,
         }
     }

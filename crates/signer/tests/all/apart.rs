@@ -65,8 +65,8 @@ async fn cas_are_renewed_and_cross_signed(world: World) {
     world.authority.create_root(&other, "user:test").await.unwrap();
     world.authority.cross_sign("root", "other", "user:test").await.unwrap();
     let below = NewCa::intermediate("below", "CN=Below Another House");
-    let asked = world.authority.intermediate_csr(&below, "user:test").await.unwrap();
-    x509::csr::CertificateRequest::from_pem_or_der(asked.pem.as_bytes()).unwrap().verify().unwrap();
+    let csr = world.authority.intermediate_csr(&below, "user:test").await.unwrap();
+    x509::csr::CertificateRequest::from_pem_or_der(csr.pem.as_bytes()).unwrap().verify().unwrap();
     let mut request = request("web", &["a.example"]);
     request.ca = Some(world.ca.id);
     world.authority.issue(request).await.unwrap();

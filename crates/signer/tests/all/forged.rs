@@ -54,13 +54,13 @@ async fn request_forbidden_by_the_stored_profile_is_rejected(world: World) {
     assert!(reason.contains("names not allowed"), "{reason}");
     let reason = world.refusal(claim(), request("lax", &["a.example"])).await;
     assert!(reason.contains("validity"), "{reason}");
-    let mut asked = request("lax", &["a.example"]);
-    asked.lifetime_seconds = Some(86_400);
-    let reason = world.refusal(claim(), asked).await;
+    let mut issue_request = request("lax", &["a.example"]);
+    issue_request.lifetime_seconds = Some(86_400);
+    let reason = world.refusal(claim(), issue_request).await;
     assert!(reason.contains("dates are not allowed"), "{reason}");
-    let mut asked = request("lax", &["a.example"]);
-    asked.spki = PrivateKey::generate(KeyType::P384).unwrap().spki().to_vec();
-    let reason = world.refusal(claim(), asked).await;
+    let mut issue_request = request("lax", &["a.example"]);
+    issue_request.spki = PrivateKey::generate(KeyType::P384).unwrap().spki().to_vec();
+    let reason = world.refusal(claim(), issue_request).await;
     assert!(reason.contains("the public key is not accepted"), "{reason}");
 }
 
@@ -156,7 +156,7 @@ async fn profile_requiring_approval_needs_approval_of_the_same_plan(mut world: W
     let approval = Arc::new(Approval::default());
     world.consents = approval.clone();
     world.restart_signer().await;
-    let asked = || {
+    let issue_request = || {
         let mut request = request("guarded", &["a.example"]);
         request.consent = Some(ApprovalRef::Run("r".to_owned()));
         request
@@ -170,38 +170,38 @@ async fn profile_requiring_approval_needs_approval_of_the_same_plan(mut world: W
 
     let reason = refusal(request("guarded", &["a.example"])).await;
     assert!(reason.contains("the request names no approval"), "{reason}");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("the run is not approved"), "{reason}");
     let version = world.version("guarded").await;
     give(plan(&["a.example"], version.clone()), "user:bob");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("a different CA"), "{reason}");
     let ca = Some(format!("{} {}", world.ca.name, world.ca.id));
     let plan = |names: &[&str], version| IssuancePlan { ca: ca.clone(), ..plan(names, version) };
     give(plan(&["b.example"], version.clone()), "user:bob");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("a different list of names"), "{reason}");
     give(plan(&["a.example"], version.clone()), "user:alice");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("was not allowed to approve"), "{reason}");
     give(IssuancePlan { lifetime_seconds: Some(60), ..plan(&["a.example"], version.clone()) }, "user:bob");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("a different lifetime"), "{reason}");
     let key = PlannedKey::New { key_type: "p384".to_owned(), location: "server".to_owned() };
     give(IssuancePlan { key, ..plan(&["a.example"], version.clone()) }, "user:bob");
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("a different key"), "{reason}");
     // The plan changes after the approval.
     give(plan(&["b.example"], version.clone()), "user:bob");
     if let Some(approved) = approval.0.lock().as_mut() {
         approved.plan.names = vec!["a.example".to_owned()];
     }
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("differs from the approved one"), "{reason}");
 
     give(plan(&["a.example"], version), "user:bob");
-    world.authority.issue(asked()).await.unwrap();
+    world.authority.issue(issue_request()).await.unwrap();
     world.profile(guarded("a.example")).await;
-    let reason = refusal(asked()).await;
+    let reason = refusal(issue_request()).await;
     assert!(reason.contains("another revision of it"), "{reason}");
 }

@@ -16,11 +16,11 @@ async fn stopped_signer_is_reported_and_reconnected() {
     let mut world = World::sqlite().await;
     world.client.ready().await.unwrap();
     world.stop_signer().await;
-    let away = world.issue("web", &["a.example"]).await;
+    let unavailable = world.issue("web", &["a.example"]).await;
     assert!(
-        matches!(&away, Err(IssueError::Sign(SignError::Unavailable(reason)))
+        matches!(&unavailable, Err(IssueError::Sign(SignError::Unavailable(reason)))
             if reason.contains("cannot be reached") && reason.contains("--roles signer")),
-        "{away:?}"
+        "{unavailable:?}"
     );
     assert!(matches!(world.client.ready().await, Err(SignError::Unavailable(_))));
     world.start_signer_for(own_user()).await;
@@ -40,8 +40,8 @@ async fn only_configured_users_may_connect() {
     let other = own_user().into_iter().map(|user| user + 1).collect::<BTreeSet<u32>>();
     world.start_signer_for(other).await;
     assert!(matches!(world.client.ready().await, Err(SignError::Unavailable(_))));
-    let away = world.issue("web", &["a.example"]).await;
-    assert!(matches!(away, Err(IssueError::Sign(SignError::Unavailable(_)))), "{away:?}");
+    let unavailable = world.issue("web", &["a.example"]).await;
+    assert!(matches!(unavailable, Err(IssueError::Sign(SignError::Unavailable(_)))), "{unavailable:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -70,12 +70,12 @@ impl KeyNode {
                     }
                     state.failures = state.failures.saturating_add(1);
                     self.refused(&mut state, &error);
-                    let asked =
+                    let requested =
                         if let ApiError::Refused { retry_after, .. } = &error { *retry_after } else { None };
-                    pause_after(state.failures, asked)
+                    pause_after(state.failures, requested)
                 }
             };
-            self.metrics.is_away(state.failures > 0);
+            self.metrics.set_unreachable(state.failures > 0);
             tokio::time::sleep(pause).await;
         }
     }
@@ -111,10 +111,10 @@ impl KeyNode {
     /// Returns the round-trip times in milliseconds to the nearest other nodes.
     fn measured(&self) -> BTreeMap<Uuid, u32> {
         let mut all = self.router.measured();
-        all.sort_by_key(|(_, way)| *way);
-        let milliseconds = |way: Duration| u32::try_from(way.as_millis()).unwrap_or(u32::MAX);
+        all.sort_by_key(|(_, round_trip)| *round_trip);
+        let milliseconds = |round_trip: Duration| u32::try_from(round_trip.as_millis()).unwrap_or(u32::MAX);
         let nearest = all.into_iter().take(MEASURED_MAX);
-        nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
+        nearest.map(|(node, round_trip)| (Uuid::from_bytes(node.0), milliseconds(round_trip))).collect()
     }
 
     /// Applies the membership that the control plane sent. `now_s` is the control plane's time, in seconds since 1970-01-01 UTC.
@@ -190,11 +190,11 @@ impl KeyNode {
 
 /// Returns the pause after failures. The pause after the first failure is short, so that the lease stays valid while a closed
 /// connection is reopened. Pauses after later failures grow.
-fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
-    if failures <= 1 && asked.is_none() {
+fn pause_after(failures: u32, requested: Option<Duration>) -> Duration {
+    if failures <= 1 && requested.is_none() {
         return backoff(1, None) / 8;
     }
-    backoff(failures.saturating_sub(1), asked).min(PAUSE_MAX)
+    backoff(failures.saturating_sub(1), requested).min(PAUSE_MAX)
 }
 
 /// A request that runs in the background until it finishes or this handle is dropped.
@@ -242,7 +242,7 @@ impl<T> Default for DoubledHeartbeats<T> {
 
 fn join_result<T>(ended: Result<Result<T, ApiError>, JoinError>) -> Result<T, ApiError> {
     ended.unwrap_or_else(|error| {
-        Err(ApiError::Away { server: "the control plane".to_owned(), reason: error.to_string() })
+        Err(ApiError::Unavailable { server: "the control plane".to_owned(), reason: error.to_string() })
     })
 }
 
@@ -259,7 +259,7 @@ mod tests {
     struct Counted(Arc<(AtomicU32, AtomicU32)>);
 
     impl Counted {
-        fn asked(&self) -> u32 {
+        fn requested(&self) -> u32 {
             self.0.0.load(Ordering::Relaxed)
         }
 
@@ -289,7 +289,7 @@ mod tests {
         // The first request is lost; all later ones are answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
         let received = send_hedged(&mut doubled, || counted.send_request(lossy)).await.unwrap();
-        assert_eq!((received, counted.asked()), (2, 2));
+        assert_eq!((received, counted.requested()), (2, 2));
         assert!(BEAT_EVERY + began.elapsed() + BEAT_EVERY < LEASE, "{:?}", began.elapsed());
         // Also after a failure the next heartbeat is within the lease.
         assert!(BEAT_EVERY + pause_after(1, None) + BEAT_EVERY < LEASE);
@@ -302,7 +302,7 @@ mod tests {
         for _ in 0..2 * (UNHEDGED_COUNT + 1) {
             send_hedged(&mut doubled, || counted.send_request(|_| Some(2 * HEDGE_AFTER))).await.unwrap();
         }
-        assert_eq!(counted.asked(), 2 * (UNHEDGED_COUNT + 1) + 2);
+        assert_eq!(counted.requested(), 2 * (UNHEDGED_COUNT + 1) + 2);
     }
 
     /// Cancelling the other request would close its connection.

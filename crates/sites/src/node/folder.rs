@@ -236,27 +236,27 @@ mod tests {
     #[test]
     fn node_key_is_generated_once() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Folder::new(folder.path()).unwrap();
-        let new_key = kept.load_or_create_kem_key(None).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(None).unwrap().public(), new_key.public());
+        let node_folder = Folder::new(folder.path()).unwrap();
+        let new_key = node_folder.load_or_create_kem_key(None).unwrap();
+        assert_eq!(node_folder.load_or_create_kem_key(None).unwrap().public(), new_key.public());
         std::fs::write(folder.path().join("kem.key"), "short").unwrap();
-        assert!(kept.load_or_create_kem_key(None).unwrap_err().to_string().contains("kem.key"));
+        assert!(node_folder.load_or_create_kem_key(None).unwrap_err().to_string().contains("kem.key"));
     }
 
     /// A thief of the disk has a copy of the directory, but no master key.
     #[test]
     fn stolen_folder_does_not_reveal_the_node_key() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Folder::new(folder.path()).unwrap();
+        let node_folder = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let new_key = kept.load_or_create_kem_key(Some(&ring)).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
+        let new_key = node_folder.load_or_create_kem_key(Some(&ring)).unwrap();
+        assert_eq!(node_folder.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
         let (stolen, bytes) = (tempfile::tempdir().unwrap(), new_key.to_bytes());
         for file in std::fs::read_dir(folder.path()).unwrap() {
             let path = file.unwrap().path();
-            let held = std::fs::read(&path).unwrap();
-            assert!(!held.windows(bytes.len()).any(|part| *part == bytes[..]), "{}", path.display());
-            std::fs::write(stolen.path().join(path.file_name().unwrap()), held).unwrap();
+            let content = std::fs::read(&path).unwrap();
+            assert!(!content.windows(bytes.len()).any(|part| *part == bytes[..]), "{}", path.display());
+            std::fs::write(stolen.path().join(path.file_name().unwrap()), content).unwrap();
         }
         let thief = Folder::new(stolen.path()).unwrap();
         for custody in [None, Some(Keyring::ephemeral())] {
@@ -270,12 +270,12 @@ mod tests {
     #[test]
     fn plaintext_node_key_is_migrated_under_the_master_key() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Folder::new(folder.path()).unwrap();
+        let node_folder = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let new_key = kept.load_or_create_kem_key(None).unwrap();
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
+        let new_key = node_folder.load_or_create_kem_key(None).unwrap();
+        assert_eq!(node_folder.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
         assert!(!folder.path().join("kem.key").exists());
-        assert!(kept.load_or_create_kem_key(None).is_err());
-        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
+        assert!(node_folder.load_or_create_kem_key(None).is_err());
+        assert_eq!(node_folder.load_or_create_kem_key(Some(&ring)).unwrap().public(), new_key.public());
     }
 }

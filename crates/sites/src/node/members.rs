@@ -71,8 +71,8 @@ impl Members {
         }
         let mut absent = verified(&self.statement_key, update.absent, true);
         absent.retain(|_, known| known.statement.holds_at(now_s));
-        let was_heard = |node: &&Uuid| self.nodes.get(*node).is_some_and(|known| !known.is_absent);
-        let newly_absent = absent.keys().filter(was_heard).copied().collect();
+        let was_present = |node: &&Uuid| self.nodes.get(*node).is_some_and(|known| !known.is_absent);
+        let newly_absent = absent.keys().filter(was_present).copied().collect();
         let gone: Vec<Uuid> = update.gone.into_iter().filter(|node| !absent.contains_key(node)).collect();
         let mut came = verified(&self.statement_key, update.nodes, false);
         came.extend(absent);
@@ -198,8 +198,8 @@ mod tests {
         let nothing = members.take(Membership { since: 4, ..Membership::default() }, 0);
         assert_eq!(nothing, MemberChanges::default());
         assert_eq!((names(&members), members.since()), (vec!["node-2".to_owned()], 4));
-        let again = Members::restored(members.known(), key.spki().to_vec());
-        assert_eq!((names(&again), again.since()), (names(&members), 4));
+        let restored = Members::restored(members.known(), key.spki().to_vec());
+        assert_eq!((names(&restored), restored.since()), (names(&members), 4));
         let other = Members::restored(members.known(), stranger.spki().to_vec());
         assert!(names(&other).is_empty(), "of another control plane");
     }
@@ -229,8 +229,8 @@ mod tests {
         );
 
         // The absent node also stays a member after a restart, and after a full listing.
-        let again = Members::restored(members.known(), key.spki().to_vec());
-        assert_eq!(names(&again), ["node-1", "node-2"]);
+        let restored = Members::restored(members.known(), key.spki().to_vec());
+        assert_eq!(names(&restored), ["node-1", "node-2"]);
         members.take(Membership { anew: true, nodes: vec![other], ..absent(3, vec![one.clone()], &[]) }, 0);
         assert_eq!(names(&members), ["node-1", "node-2"]);
 

@@ -19,7 +19,7 @@ pub struct NodeMetrics(Arc<Gauges>);
 
 #[derive(Default)]
 struct Gauges {
-    away: Gauge,
+    unreachable: Gauge,
     members: Gauge,
     sealed_keys: Family<HowLabel, Gauge>,
 }
@@ -31,7 +31,7 @@ impl NodeMetrics {
         registry.register(
             "bulla_lifecycle_key_node_control_plane_away",
             "Whether the control plane does not answer this node; the node then continues with its last known state",
-            inner.away.clone(),
+            inner.unreachable.clone(),
         );
         registry.register(
             "bulla_lifecycle_key_node_members",
@@ -46,8 +46,8 @@ impl NodeMetrics {
         );
     }
 
-    pub(super) fn is_away(&self, away: bool) {
-        self.0.away.set(away.into());
+    pub(super) fn set_unreachable(&self, unreachable: bool) {
+        self.0.unreachable.set(unreachable.into());
     }
 
     pub(super) fn members(&self, count: usize) {

@@ -61,7 +61,7 @@ pub struct Resolved {
     /// Number of all enrolled nodes.
     pub enrolled: usize,
     /// Attributes of the enrolled nodes.
-    pub there_are: Vec<Attribute>,
+    pub available_attributes: Vec<Attribute>,
 }
 
 impl Resolved {
@@ -69,7 +69,7 @@ impl Resolved {
     pub(super) fn no_node_error(&self) -> PolicyError {
         PolicyError::Nobody {
             formula: self.formula.to_string(),
-            there_are: format_attributes(&self.there_are),
+            available_attributes: format_attributes(&self.available_attributes),
         }
     }
 }
@@ -89,7 +89,7 @@ impl KeyPolicies {
     pub(super) async fn placed_nodes(&self) -> Result<Vec<PolicyNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {
-            let page = tables::Places::of(self.store()).placed_nodes(after, PAGE_ROWS_MAX).await?;
+            let page = tables::SiteTables::of(self.store()).placed_nodes(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(all) };
             after = last.id;
             all.extend(page);
@@ -117,7 +117,7 @@ fn resolve(formula: Formula, placed: &[PolicyNode]) -> Resolved {
         }
     }
     nodes.sort_by(|one, other| (&one.site, &one.name).cmp(&(&other.site, &other.name)));
-    let there_are = values.into_iter().map(|(name, values)| {
+    let available_attributes = values.into_iter().map(|(name, values)| {
         let values = values.into_iter().collect();
         Attribute { name, values }
     });
@@ -126,7 +126,7 @@ fn resolve(formula: Formula, placed: &[PolicyNode]) -> Resolved {
         sites: sites.into_values().filter(|site| site.satisfying > 0).collect(),
         nodes,
         enrolled: placed.len(),
-        there_are: there_are.collect(),
+        available_attributes: available_attributes.collect(),
         formula,
     }
 }
@@ -139,8 +139,8 @@ pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
 }
 
 /// Formats attributes: `the nodes have country: DE, FR; region: EU`.
-fn format_attributes(there_are: &[Attribute]) -> String {
-    if there_are.is_empty() {
+fn format_attributes(available_attributes: &[Attribute]) -> String {
+    if available_attributes.is_empty() {
         return "no node is enrolled, or no node has attributes: add attributes to a site, and enrol a node there".to_owned();
     }
     let one = |attribute: &Attribute| {
@@ -148,5 +148,5 @@ fn format_attributes(there_are: &[Attribute]) -> String {
         let more = if attribute.values.len() > VALUES_NAMED_MAX { ", …" } else { "" };
         format!("{}: {}{more}", attribute.name, named.join(", "))
     };
-    format!("the nodes have {}", there_are.iter().map(one).collect::<Vec<_>>().join("; "))
+    format!("the nodes have {}", available_attributes.iter().map(one).collect::<Vec<_>>().join("; "))
 }

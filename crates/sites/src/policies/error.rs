@@ -20,12 +20,12 @@ pub enum PolicyError {
     #[error("invalid formula of the policy: {0}")]
     Formula(#[from] FormulaError),
     /// No node satisfies the policy, so no node could open its keys.
-    #[error("no enrolled node satisfies `{formula}`; {there_are}")]
+    #[error("no enrolled node satisfies `{formula}`; {available_attributes}")]
     Nobody {
         /// The formula that no node satisfies.
         formula: String,
         /// Attributes of the enrolled nodes.
-        there_are: String,
+        available_attributes: String,
     },
     /// The name is already taken.
     #[error("the name {0:?} is taken")]

@@ -56,11 +56,11 @@ impl KeyPolicies {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks
         };
-        let (mut looks, mut purges) = (every(POLL_INTERVAL), every(PURGE_EVERY));
+        let (mut checks, mut purges) = (every(POLL_INTERVAL), every(PURGE_EVERY));
         loop {
             let work = async {
                 tokio::select! {
-                    _ = looks.tick() => self.reconcile_if_due().await,
+                    _ = checks.tick() => self.reconcile_if_due().await,
                     _ = purges.tick() => self.purge().await,
                 }
             };
@@ -84,7 +84,7 @@ impl KeyPolicies {
     }
 
     async fn purge(&self) -> Result<(), PolicyError> {
-        Ok(tables::Places::of(self.store())
+        Ok(tables::SiteTables::of(self.store())
             .purge_deletion_records(self.now_us() - REMOVED_KEPT_US)
             .await
             .map(drop)?)
@@ -146,8 +146,8 @@ impl KeyPolicies {
     #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
         let found = match name.parse() {
-            Ok(id) => tables::Places::of(self.store()).policy(id).await?,
-            Err(_) => tables::Places::of(self.store()).policy_named(name).await?,
+            Ok(id) => tables::SiteTables::of(self.store()).policy(id).await?,
+            Err(_) => tables::SiteTables::of(self.store()).policy_named(name).await?,
         };
         found.ok_or(PolicyError::NotFound("key policy"))
     }
@@ -162,7 +162,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PolicyRow>, PolicyError> {
-        Ok(tables::Places::of(self.store()).policies(after, limit).await?)
+        Ok(tables::SiteTables::of(self.store()).policies(after, limit).await?)
     }
 
     /// Creates a policy's next generation, and wraps the generation's private key to the policy's nodes. The keys sealed to the
@@ -172,9 +172,11 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
     #[crate::boxed]
     pub async fn rotate(&self, id: Uuid, actor: &str) -> Result<PolicyView, PolicyError> {
-        let before =
-            tables::Places::of(self.store()).policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
-        if tables::Places::of(self.store()).policy_generations(id).await?.len() >= GENERATIONS_MAX {
+        let before = tables::SiteTables::of(self.store())
+            .policy(id)
+            .await?
+            .ok_or(PolicyError::NotFound("key policy"))?;
+        if tables::SiteTables::of(self.store()).policy_generations(id).await?.len() >= GENERATIONS_MAX {
             return Err(PolicyError::Rotating);
         }
         let next = before.generation.checked_add(1).ok_or(PolicyError::Changed)?;
@@ -208,7 +210,7 @@ impl KeyPolicies {
     #[crate::boxed]
     pub async fn rotate_policies_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
-        for policy in tables::Places::of(self.store()).policies_of_node(node).await? {
+        for policy in tables::SiteTables::of(self.store()).policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
                 // The policy was deleted, or rotated by another request, since the node was retired.
@@ -241,7 +243,7 @@ impl KeyPolicies {
         match removal {
             PolicyRemoval::Done => self.reconcile().await.map(drop),
             PolicyRemoval::HasKeys(keys) => Err(PolicyError::HasKeys(keys)),
-            PolicyRemoval::NotThere => Err(PolicyError::NotFound("key policy")),
+            PolicyRemoval::NotFound => Err(PolicyError::NotFound("key policy")),
         }
     }
 
@@ -252,7 +254,7 @@ impl KeyPolicies {
     /// Database errors.
     #[crate::boxed]
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyStateChanges, PolicyError> {
-        Ok(tables::Places::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
+        Ok(tables::SiteTables::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
     /// Same as [`Self::state_of`], in the form sent to nodes.
@@ -282,7 +284,7 @@ impl KeyPolicies {
 
 /// Checks a policy's name. It is used in commands and URLs, and must differ from an id.
 fn check_name(name: &str) -> Result<(), PolicyError> {
-    let plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'_' | b'-');
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());
     if first && name.len() <= 64 && name.bytes().all(plain) && name.parse::<Uuid>().is_err() {
         return Ok(());

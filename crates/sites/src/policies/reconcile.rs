@@ -47,7 +47,7 @@ struct PassInput {
 impl KeyPolicies {
     /// Returns whether something changed since the last pass, or a full pass is due.
     pub(super) async fn is_due(&self) -> Result<bool, PolicyError> {
-        let change = tables::Places::of(self.store()).last_change().await?;
+        let change = tables::SiteTables::of(self.store()).last_change().await?;
         let passes = self.0.passes.lock().await;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         Ok(is_over || passes.seen.is_none() || change != passes.change)
@@ -65,7 +65,7 @@ impl KeyPolicies {
     pub async fn reconcile(&self) -> Result<ReconcileResult, PolicyError> {
         let mut passes = self.0.passes.lock().await;
         // Read first: later changes are left for another pass.
-        let change = tables::Places::of(self.store()).last_change().await?;
+        let change = tables::SiteTables::of(self.store()).last_change().await?;
         let pass_input = self.pass_input().await?;
         let seen = pass_input.fingerprint;
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
@@ -90,7 +90,8 @@ impl KeyPolicies {
         let policies = self.all_policies().await?;
         let (mut generations, mut after) = (BTreeMap::new(), Uuid::nil());
         loop {
-            let page = tables::Places::of(self.store()).all_policy_generations(after, PAGE_ROWS_MAX).await?;
+            let page =
+                tables::SiteTables::of(self.store()).all_policy_generations(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { break };
             after = last.id;
             generations.extend(page.into_iter().map(|row| ((row.policy, row.generation), row)));
@@ -104,7 +105,7 @@ impl KeyPolicies {
     async fn all_policies(&self) -> Result<Vec<PolicyRow>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = tables::Places::of(self.store()).policies(after.as_ref(), PAGE_ROWS_MAX).await?;
+            let page = tables::SiteTables::of(self.store()).policies(after.as_ref(), PAGE_ROWS_MAX).await?;
             all.extend(page.rows);
             match page.next {
                 Some(next) => after = Some(next),
@@ -121,7 +122,7 @@ impl KeyPolicies {
         let mut wanted = pass_input.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
         loop {
-            let page = tables::Places::of(self.store()).live_wraps(after, PAGE_ROWS_MAX).await?;
+            let page = tables::SiteTables::of(self.store()).live_wraps(after, PAGE_ROWS_MAX).await?;
             after = page.last().copied();
             for found in page {
                 while let Some(next) = wanted.next_if(|(key, _)| *key < found) {
@@ -193,7 +194,7 @@ impl KeyPolicies {
             })
             .await?;
         let (mut pairs, mut work) = (HashMap::<Uuid, Option<Arc<PolicyKey>>>::new(), Vec::new());
-        for (key, place) in missing {
+        for (key, policy_node) in missing {
             let Some(generation) = pass_input.generation(key) else { continue };
             let pair = pairs.entry(generation.id).or_insert_with(|| {
                 let opened = self.open_seed(generation, seeds.get(&generation.id));
@@ -204,7 +205,7 @@ impl KeyPolicies {
             });
             let kem = kems.get(&key.node).and_then(|bytes| KemPublic::parse(bytes).ok());
             match pair.clone().zip(kem) {
-                Some((pair, kem)) => work.push((*key, pair, kem, pass_input.nodes[*place].clone())),
+                Some((pair, kem)) => work.push((*key, pair, kem, pass_input.nodes[*policy_node].clone())),
                 None => done.failed += 1,
             }
         }
@@ -212,7 +213,7 @@ impl KeyPolicies {
         // Takes CPU time, so it runs on a blocking thread.
         let made = tokio::task::spawn_blocking(move || {
             work.into_iter()
-                .filter_map(|(key, pair, kem, place)| make(key, &pair, &kem, place).ok())
+                .filter_map(|(key, pair, kem, policy_node)| make(key, &pair, &kem, policy_node).ok())
                 .collect()
         });
         let made: Vec<NewWrap> = made.await.unwrap_or_default();
@@ -283,8 +284,13 @@ impl PassInput {
     }
 }
 
-fn make(key: WrapKey, pair: &PolicyKey, kem: &KemPublic, place: PolicyNode) -> Result<NewWrap, SealedError> {
+fn make(
+    key: WrapKey,
+    pair: &PolicyKey,
+    kem: &KemPublic,
+    policy_node: PolicyNode,
+) -> Result<NewWrap, SealedError> {
     let (policy, node) = (key.policy.into_bytes(), key.node.into_bytes());
     let context = WrapContext { policy, generation: key.generation, node };
-    Ok(NewWrap { key, blob: pair.wrap_for(kem, &context)?, place })
+    Ok(NewWrap { key, blob: pair.wrap_for(kem, &context)?, policy_node })
 }

@@ -38,7 +38,7 @@ impl KeyPolicies {
     async fn reseal_all(&self, may_log: bool, stuck: &mut usize) -> Result<usize, PolicyError> {
         let (mut count, mut after) = (0, Uuid::nil());
         loop {
-            let page = tables::Places::of(self.store()).policies_behind(after, PAGE_ROWS_MAX).await?;
+            let page = tables::SiteTables::of(self.store()).policies_behind(after, PAGE_ROWS_MAX).await?;
             let Some(last) = page.last() else { return Ok(count) };
             after = *last;
             for policy in page {
@@ -88,14 +88,14 @@ impl KeyPolicies {
         let (number, name) = (newest.generation, view.row.name);
         let details = json!({"name": name, "generation": number, "keys": count});
         let event = self.event(ACTOR, "key_policy.retire_generations", format!("key-policy/{id}"), details);
-        let gone = self.store().write("key_policy_generations_retire", move |tx| {
+        let retired = self.store().write("key_policy_generations_retire", move |tx| {
             async move {
-                let gone = tables::retire_generations(tx, id, number).await?;
-                store::audit_if(tx, gone > 0, event).await
+                let retired = tables::retire_generations(tx, id, number).await?;
+                store::audit_if(tx, retired > 0, event).await
             }
             .boxed()
         });
-        gone.await?;
+        retired.await?;
         Ok((count, stuck))
     }
 
@@ -109,7 +109,7 @@ impl KeyPolicies {
         let to = KemPublic::parse(&newest.public).map_err(PolicyError::Pair)?;
         let (mut count, mut stuck, mut after) = (0, 0, [0; 32]);
         loop {
-            let keys = tables::Places::of(self.store())
+            let keys = tables::SiteTables::of(self.store())
                 .sealed_keys_behind(policy, newest.generation, &after, BATCH)
                 .await?;
             let Some(last) = keys.last() else { return Ok((count, stuck)) };

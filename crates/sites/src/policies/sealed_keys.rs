@@ -108,7 +108,7 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
-        let found = tables::Places::of(self.store()).sealed_key(spki_sha256.as_bytes()).await?;
+        let found = tables::SiteTables::of(self.store()).sealed_key(spki_sha256.as_bytes()).await?;
         found.ok_or(PolicyError::NotFound("sealed key"))
     }
 
@@ -122,7 +122,7 @@ impl KeyPolicies {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<SealedKeyRow>, PolicyError> {
-        Ok(tables::Places::of(self.store()).sealed_keys(after, limit).await?)
+        Ok(tables::SiteTables::of(self.store()).sealed_keys(after, limit).await?)
     }
 
     /// Withdraws a sealed key: the server deletes the sealed bytes, and nodes stop signing with the key.
@@ -160,12 +160,12 @@ fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
 
 /// Checks that the sealed bytes are not longer than any key of this type, because all nodes store them.
 fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
-    let (octets, max) = (blob.len(), OVERHEAD + pkcs8_len_max(kind));
-    if octets <= max {
+    let (length, max) = (blob.len(), OVERHEAD + pkcs8_len_max(kind));
+    if length <= max {
         return Ok(());
     }
     Err(PolicyError::Invalid(format!(
-        "a sealed key of kind {kind} has at most {max} bytes, but this one has {octets}: seal only the PKCS#8 key"
+        "a sealed key of kind {kind} has at most {max} bytes, but this one has {length}: seal only the PKCS#8 key"
     )))
 }
 

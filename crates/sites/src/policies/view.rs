@@ -44,17 +44,19 @@ impl KeyPolicies {
     /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn view(&self, id: Uuid) -> Result<PolicyView, PolicyError> {
-        let row =
-            tables::Places::of(self.store()).policy(id).await?.ok_or(PolicyError::NotFound("key policy"))?;
+        let row = tables::SiteTables::of(self.store())
+            .policy(id)
+            .await?
+            .ok_or(PolicyError::NotFound("key policy"))?;
         let formula = stored_formula(&row.formula);
         let mut placed = self.placed_nodes().await?;
         placed.retain(|node| formula.as_ref().is_some_and(|it| it.satisfied_by(&attributes_of(node))));
         let (wrapped, keys) = (
-            tables::Places::of(self.store()).wraps_of_policy(id).await?,
-            tables::Places::of(self.store()).sealed_keys_by_generation(id).await?,
+            tables::SiteTables::of(self.store()).wraps_of_policy(id).await?,
+            tables::SiteTables::of(self.store()).sealed_keys_by_generation(id).await?,
         );
         let mut generations = Vec::new();
-        for generation in tables::Places::of(self.store()).policy_generations(id).await? {
+        for generation in tables::SiteTables::of(self.store()).policy_generations(id).await? {
             let number = generation.generation;
             let has = wrapped.get(&number).copied().unwrap_or_default();
             let lagging = self.lagging(&placed, id, number, has).await?;
@@ -75,8 +77,11 @@ impl KeyPolicies {
         if wrapped == placed.len() as u64 {
             return Ok(Vec::new());
         }
-        let have: HashSet<Uuid> =
-            tables::Places::of(self.store()).wrapped_nodes(policy, generation).await?.into_iter().collect();
+        let have: HashSet<Uuid> = tables::SiteTables::of(self.store())
+            .wrapped_nodes(policy, generation)
+            .await?
+            .into_iter()
+            .collect();
         let lagging = placed.iter().filter(|node| !have.contains(&node.id));
         Ok(lagging.take(LAGGING_MAX).map(|node| node.name.clone()).collect())
     }

@@ -1,6 +1,6 @@
 //! Numbers of the changes that nodes read.
 
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{StoreError, Tx};
 
 pub(super) const TAKE: &str = "-- key_changes_take
@@ -28,7 +28,7 @@ pub(super) async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns the number of the newest change for nodes; 0 before the first change.
     ///
     /// # Errors

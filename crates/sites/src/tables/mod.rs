@@ -35,7 +35,7 @@ use uuid::Uuid;
 use db::{
     BulkStatement, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of, page,
 };
-pub use handle::Places;
+pub use handle::SiteTables;
 
 /// A site as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -253,7 +253,7 @@ pub async fn count_sites(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(SITES_COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns a site by its id.
     ///
     /// # Errors

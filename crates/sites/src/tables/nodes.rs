@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Bytes of a node's KEM public key (X-Wing, draft-connolly-cfrg-xwing-kem).
@@ -289,7 +289,7 @@ pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), S
     tx.bulk(&STATEMENTS, columns).await.map(drop)
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns a node by its id.
     ///
     /// # Errors

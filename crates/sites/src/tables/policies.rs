@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
@@ -55,7 +55,7 @@ pub enum PolicyRemoval {
     /// Not deleted, because keys are still sealed to the policy. Contains their number.
     HasKeys(i64),
     /// The policy does not exist.
-    NotThere,
+    NotFound,
 }
 
 /// Column of the generations' sealed seeds (private keys), which a rotation of the master key re-wraps.
@@ -214,7 +214,7 @@ pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRe
         return Ok(PolicyRemoval::HasKeys(keys));
     }
     if tx.execute(REMOVE, vec![id.into(), changed.into(), at_us.into()]).await? == 0 {
-        return Ok(PolicyRemoval::NotThere);
+        return Ok(PolicyRemoval::NotFound);
     }
     tx.execute(DELETE_GENERATIONS, vec![id.into()]).await?;
     Ok(PolicyRemoval::Done)
@@ -229,12 +229,12 @@ pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Resul
     // Locks the numbers without reserving one: a new number makes every server check all policies again, even if nothing is
     // deleted.
     take_changes(tx, 0).await?;
-    let gone = tx.execute(RETIRE, vec![policy.into(), i64::from(newest).into()]).await?;
-    if gone > 0 {
+    let retired = tx.execute(RETIRE, vec![policy.into(), i64::from(newest).into()]).await?;
+    if retired > 0 {
         let changed = take_changes(tx, 1).await?;
         tx.execute(TOUCH, vec![policy.into(), changed.into()]).await?;
     }
-    Ok(gone)
+    Ok(retired)
 }
 
 /// Returns the sealed private keys of these generations.
@@ -255,7 +255,7 @@ pub(super) async fn newest_generation(tx: &mut Tx, policy: Uuid) -> Result<Optio
     tx.row(POLICY, vec![policy.into()]).await?.map(|row| Ok(policy_of(row)?.generation)).transpose()
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns a policy by its id.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{BulkStatement, Column, Cost, StoreError, Tx};
 
 /// Maximum number of nodes whose presence changes in one transaction: about 50 ms of updates. Further changes follow in the next
@@ -91,7 +91,7 @@ pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Res
     Ok(count)
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns nodes whose change must be announced: present now (true) or gone (false). At most a thousand.
     ///
     /// # Errors

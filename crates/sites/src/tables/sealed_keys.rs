@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A sealed key without its sealed bytes.
@@ -197,7 +197,7 @@ pub async fn reseal_keys(
     Ok(tx.bulk(&RESEAL, columns).await?.len())
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns a sealed key by the SHA-256 of its SubjectPublicKeyInfo, without the sealed bytes.
     ///
     /// # Errors

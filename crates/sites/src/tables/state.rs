@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::changes::last_change;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{Cost, Row, StoreError, limit_of};
 
 /// A change of a policy, as nodes read it.
@@ -120,7 +120,7 @@ impl KeyStateChanges {
     }
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns the number of the last change of policies and sealed keys, which all nodes read; 0 before the first. Reads only the
     /// ends of two indexes. Wrapped policy keys have separate changes for each node: [`Self::wraps_changed`].
     ///
@@ -186,11 +186,11 @@ impl Places<'_> {
     /// # Errors
     /// Database errors.
     pub async fn purge_deletion_records(self, before_us: i64) -> Result<u64, StoreError> {
-        let mut gone = 0;
+        let mut deleted = 0;
         for statement in [super::policies::PURGE, super::wraps::PURGE, super::sealed_keys::PURGE] {
-            gone += self.0.execute(statement, vec![before_us.into()]).await?;
+            deleted += self.0.execute(statement, vec![before_us.into()]).await?;
         }
-        Ok(gone)
+        Ok(deleted)
     }
 }
 

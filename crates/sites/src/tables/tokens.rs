@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A join token. It enrols one node at a site, once.
@@ -126,7 +126,7 @@ pub async fn delete_node_tokens_of(tx: &mut Tx, site: Uuid) -> Result<(), StoreE
     tx.execute(DELETE_OF, vec![site.into()]).await.map(drop)
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns the node that enrolled with a token, while the token is unexpired.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 use super::changes::take_changes;
-use super::handle::Places;
+use super::handle::SiteTables;
 use db::{BulkStatement, Column, Cost, StoreError, Tx, limit_of};
 
 /// Primary key of a wrapped policy key.
@@ -27,7 +27,7 @@ pub struct NewWrap {
     /// Output of `PolicyKey::wrap_for`: the wrapped key.
     pub blob: Vec<u8>,
     /// The node at the time of wrapping.
-    pub place: PolicyNode,
+    pub policy_node: PolicyNode,
 }
 
 /// A node that is not retired, with the data that policies need.
@@ -120,11 +120,11 @@ WHERE policy = :policy AND generation = :generation AND node = :node AND removed
 #[crate::boxed]
 pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, StoreError> {
     let revisions: BTreeMap<Uuid, i64> =
-        new.iter().map(|wrap| (wrap.place.site, wrap.place.site_revision)).collect();
+        new.iter().map(|wrap| (wrap.policy_node.site, wrap.policy_node.site_revision)).collect();
     // Lock the sites before the change numbers, like a change of a site does.
-    let held = tx.bulk(&HOLD, vec![Column::Uuid(revisions.keys().copied().collect())]).await?;
+    let locked = tx.bulk(&HOLD, vec![Column::Uuid(revisions.keys().copied().collect())]).await?;
     let mut now = BTreeMap::new();
-    for mut row in held {
+    for mut row in locked {
         now.insert(row.uuid()?, row.int()?);
     }
     if now != revisions {
@@ -137,7 +137,7 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
         Column::Uuid(new.iter().map(|wrap| wrap.key.node).collect()),
         Column::Blob(new.iter().map(|wrap| wrap.blob.clone()).collect()),
         Column::Int((first..).take(new.len()).collect()),
-        Column::Int(new.iter().map(|wrap| wrap.place.revision).collect()),
+        Column::Int(new.iter().map(|wrap| wrap.policy_node.revision).collect()),
     ];
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
@@ -176,7 +176,7 @@ pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Ve
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.blob()?))).collect()
 }
 
-impl Places<'_> {
+impl SiteTables<'_> {
     /// Returns nodes that are not retired and whose id is greater than `after`, ordered by id.
     ///
     /// # Errors

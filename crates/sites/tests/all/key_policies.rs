@@ -404,8 +404,8 @@ async fn policy_can_be_deleted_only_after_its_keys() {
     let id = policy.row.id;
     assert!(matches!(world.policies.delete(id, ALICE).await, Err(PolicyError::HasKeys(1))));
     world.policies.withdraw(&key.spki_hash(), ALICE).await.unwrap();
-    let again = world.policies.withdraw(&key.spki_hash(), ALICE).await;
-    assert!(matches!(again, Err(PolicyError::NotFound(_))));
+    let second = world.policies.withdraw(&key.spki_hash(), ALICE).await;
+    assert!(matches!(second, Err(PolicyError::NotFound(_))));
     assert_eq!(world.opens(&b1).await, []);
     world.policies.delete(id, ALICE).await.unwrap();
     assert!(matches!(world.policies.delete(id, ALICE).await, Err(PolicyError::NotFound(_))));

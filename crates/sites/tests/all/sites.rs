@@ -181,17 +181,17 @@ impl Node {
     async fn until(&self, places: &Sites, what: &str, done: impl Fn(&Membership) -> bool) -> Membership {
         let began = Instant::now();
         loop {
-            let told = self.beat(places, 0).await.membership;
-            if done(&told) {
-                return told;
+            let membership = self.beat(places, 0).await.membership;
+            if done(&membership) {
+                return membership;
             }
-            assert!(began.elapsed() < TIMEOUT, "{what}: {told:?}");
+            assert!(began.elapsed() < TIMEOUT, "{what}: {membership:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    fn sees(&self, told: &Membership, other: Uuid) -> bool {
-        told.nodes.iter().any(|signed| self.read(signed).node == other)
+    fn sees(&self, membership: &Membership, other: Uuid) -> bool {
+        membership.nodes.iter().any(|signed| self.read(signed).node == other)
     }
 }
 
@@ -205,21 +205,21 @@ async fn host_enrolls_with_a_token_and_gets_site_and_token_attributes() {
     let enrolled = places.enroll(&host.enrolment(&token)).await.unwrap();
     assert_eq!((enrolled.name.as_str(), enrolled.site.as_str()), ("b1", "berlin"));
     let node = Node { enrolled };
-    let said = node.read(&node.enrolled.statement);
-    assert_eq!(said.node, node.id());
-    assert_eq!(said.attributes.to_string(), "country=DE security=high", "its own over its site's");
-    assert_eq!((&said.kem, said.address.as_str()), (host.kem.public(), "b1.example:2410"));
-    let life = said.not_after_s - said.issued_at_s;
-    assert!(said.holds_at(Clock::system().now_seconds()) && (3_599..=3_600).contains(&life), "{life}");
+    let statement = node.read(&node.enrolled.statement);
+    assert_eq!(statement.node, node.id());
+    assert_eq!(statement.attributes.to_string(), "country=DE security=high", "its own over its site's");
+    assert_eq!((&statement.kem, statement.address.as_str()), (host.kem.public(), "b1.example:2410"));
+    let life = statement.not_after_s - statement.issued_at_s;
+    assert!(statement.holds_at(Clock::system().now_seconds()) && (3_599..=3_600).contains(&life), "{life}");
     let (_, leaf) = x509::pem::certificates(node.enrolled.certificate_pem.as_bytes()).next().unwrap();
     let leaf = Certificate::parse(&leaf).unwrap();
     let names = [GeneralName::Uri(node_uri(node.id())), GeneralName::Dns(node_domain(node.id()))];
     assert_eq!(leaf.subject_alt_names[..], names);
-    assert_eq!(said.tls_spki_sha256, leaf.public_key.spki_sha256);
+    assert_eq!(statement.tls_spki_sha256, leaf.public_key.spki_sha256);
 
     // The response was lost: the same token and keys return the same node. With another key, the token counts as used.
-    let again = places.enroll(&host.enrolment(&token)).await.unwrap();
-    assert_eq!(again.node, node.id());
+    let repeated = places.enroll(&host.enrolment(&token)).await.unwrap();
+    assert_eq!(repeated.node, node.id());
     let other_kem = Host { kem: NodeKey::generate().unwrap(), ..host };
     let refused = places.enroll(&other_kem.enrolment(&token)).await.unwrap_err();
     assert!(matches!(refused, SiteError::OtherKey), "{refused}");
@@ -266,8 +266,8 @@ async fn invalid_enrollment_is_rejected_without_using_the_token() {
     assert!(matches!(refused, SiteError::KeyTaken), "{refused}");
     world.places().enroll(&Host::new("b2").enrolment(&second)).await.unwrap();
     // A name that is already taken is accepted.
-    let again = world.node("berlin", "b1").await;
-    assert!(again.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", again.enrolled.name);
+    let repeated = world.node("berlin", "b1").await;
+    assert!(repeated.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", repeated.enrolled.name);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,49 +292,49 @@ async fn rejected_enrollment_after_a_site_change_keeps_the_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_server_reports_nodes_that_join_and_leave() {
-    told_by_every_server(World::with(2).await).await;
+    every_server_sends_membership(World::with(2).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_server_reports_nodes_that_join_and_leave_on_postgresql() {
-    told_by_every_server(World::on_postgres(2).await).await;
+    every_server_sends_membership(World::on_postgres(2).await).await;
 }
 
-async fn told_by_every_server(world: World) {
-    let (here, there) = (&world.servers[0], &world.servers[1]);
+async fn every_server_sends_membership(world: World) {
+    let (first_server, second_server) = (&world.servers[0], &world.servers[1]);
     world.site("berlin", &[("country", "DE")]).await;
     let (a, b) = (world.node("berlin", "a").await, world.node("berlin", "b").await);
-    assert!(a.beat(here, 0).await.membership.nodes.is_empty(), "nobody was heard yet");
+    assert!(a.beat(first_server, 0).await.membership.nodes.is_empty(), "nobody was heard yet");
     // Each node sends its heartbeats to another server.
     let began = Instant::now();
-    let told = loop {
-        b.beat(there, 0).await;
-        let told = a.beat(here, 0).await.membership;
-        if a.sees(&told, b.id()) && a.sees(&told, a.id()) {
-            break told;
+    let membership = loop {
+        b.beat(second_server, 0).await;
+        let membership = a.beat(first_server, 0).await.membership;
+        if a.sees(&membership, b.id()) && a.sees(&membership, a.id()) {
+            break membership;
         }
-        assert!(began.elapsed() < TIMEOUT, "{told:?}");
+        assert!(began.elapsed() < TIMEOUT, "{membership:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     // A stall of this machine may let a lease expire before the nodes are listed.
     let began = Instant::now();
     let listed = loop {
-        b.beat(there, 0).await;
-        a.beat(here, 0).await;
-        let listed = here.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
+        b.beat(second_server, 0).await;
+        a.beat(first_server, 0).await;
+        let listed = first_server.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
         if listed.iter().all(|node| node.present) {
             break listed;
         }
         assert!(began.elapsed() < TIMEOUT, "{listed:?}");
     };
     // Node b stops its heartbeats. Both servers report it as gone to nodes that know it.
-    let last_heard = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
-    for server in [here, there] {
+    let lease_end = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
+    for server in [first_server, second_server] {
         let began = Instant::now();
         loop {
-            let news = a.beat(server, told.since).await.membership;
+            let news = a.beat(server, membership.since).await.membership;
             if news.gone == [b.id()] {
-                assert!(!news.anew && news.since > told.since);
+                assert!(!news.anew && news.since > membership.since);
                 break;
             }
             // After a stall of this machine, the lease of node a has expired, too. Its heartbeat renews it.
@@ -343,11 +343,11 @@ async fn told_by_every_server(world: World) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-    assert!(Clock::system().now_us() >= last_heard, "not before its lease was over");
+    assert!(Clock::system().now_us() >= lease_end, "not before its lease was over");
     // A heartbeat makes it present again.
     let began = Instant::now();
-    while !a.sees(&a.beat(here, 0).await.membership, b.id()) {
-        b.beat(there, 0).await;
+    while !a.sees(&a.beat(first_server, 0).await.membership, b.id()) {
+        b.beat(second_server, 0).await;
         assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -369,14 +369,14 @@ async fn retired_node_is_rejected_immediately() {
     let refused = world.places().check_key(b.id(), &leaf).await.unwrap_err();
     assert!(matches!(refused, SiteError::Retired), "{refused}");
     assert!(world.places().beat(b.id(), Heartbeat::default()).await.is_err());
-    let told = a.beat(world.places(), 0).await.membership;
-    assert!(!a.sees(&told, b.id()), "the server that retired it knows at once");
-    a.until(&world.servers[1], "the other server is told", |told| {
-        !a.sees(told, b.id()) && a.sees(told, a.id())
+    let membership = a.beat(world.places(), 0).await.membership;
+    assert!(!a.sees(&membership, b.id()), "the server that retired it knows at once");
+    a.until(&world.servers[1], "the other server is told", |membership| {
+        !a.sees(membership, b.id()) && a.sees(membership, a.id())
     })
     .await;
-    let again = world.places().retire(b.id(), NodeRetirement::Ordinary, "user:alice").await.unwrap_err();
-    assert!(matches!(again, SiteError::Retired), "{again}");
+    let repeated = world.places().retire(b.id(), NodeRetirement::Ordinary, "user:alice").await.unwrap_err();
+    assert!(matches!(repeated, SiteError::Retired), "{repeated}");
     world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
     let row = world.places().node_by_name_or_id("b").await.unwrap();
     assert!(row.hostile && row.retired_at_us.is_some() && !row.present);
@@ -397,16 +397,17 @@ async fn changed_node_attributes_and_address_are_restated() {
         Err(SiteError::Changed)
     ));
     places.update_site(berlin, before.revision, changed, "user:alice").await.unwrap();
-    let stated = |told: &Membership| told.nodes.first().map(|signed| a.read(signed));
-    a.until(places, "a statement with the site's attributes", |told| {
-        stated(told)
-            .is_some_and(|said| said.attributes.to_string() == "country=DE region=EU" && said.site == "bonn")
+    let stated = |membership: &Membership| membership.nodes.first().map(|signed| a.read(signed));
+    a.until(places, "a statement with the site's attributes", |membership| {
+        stated(membership).is_some_and(|statement| {
+            statement.attributes.to_string() == "country=DE region=EU" && statement.site == "bonn"
+        })
     })
     .await;
     let moved = Heartbeat { address: Some("10.0.0.9:1".to_owned()), ..Heartbeat::default() };
     places.beat(a.id(), moved).await.unwrap();
-    a.until(places, "a statement with the address", |told| {
-        stated(told).is_some_and(|said| said.address == "10.0.0.9:1")
+    a.until(places, "a statement with the address", |membership| {
+        stated(membership).is_some_and(|statement| statement.address == "10.0.0.9:1")
     })
     .await;
     let bad = Heartbeat { address: Some("nowhere".to_owned()), ..Heartbeat::default() };
@@ -442,7 +443,8 @@ async fn restarted_server_does_not_report_live_nodes_as_gone() {
     world.serve(&first);
     world.site("berlin", &[]).await;
     let a = world.node("berlin", "a").await;
-    let told = a.until(&world.servers[0].clone(), "itself", |told| a.sees(told, a.id())).await;
+    let membership =
+        a.until(&world.servers[0].clone(), "itself", |membership| a.sees(membership, a.id())).await;
     first.cancel();
     world.tasks.join_next().await;
     let until = world.places().node(a.id()).await.unwrap().lease_until_us;
@@ -455,8 +457,8 @@ async fn restarted_server_does_not_report_live_nodes_as_gone() {
     let second = world.servers[1].clone();
     let began = Instant::now();
     loop {
-        let news = a.beat(&second, told.since).await.membership;
-        assert!(news.gone.is_empty() && news.nodes.is_empty() && news.since == told.since, "{news:?}");
+        let news = a.beat(&second, membership.since).await.membership;
+        assert!(news.gone.is_empty() && news.nodes.is_empty() && news.since == membership.since, "{news:?}");
         if second.node(a.id()).await.unwrap().lease_until_us > until {
             break;
         }

@@ -46,8 +46,8 @@ impl Inventory<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<(InventoryRow, Cursor)>, StoreError> {
-        let with_place = |row, listing: &str, key: &[Value]| (row, Cursor::new(listing, key));
-        self.inventory_rows(filter, after, limit, with_place).await
+        let with_cursor = |row, listing: &str, key: &[Value]| (row, Cursor::new(listing, key));
+        self.inventory_rows(filter, after, limit, with_cursor).await
     }
 
     async fn inventory_rows<T>(

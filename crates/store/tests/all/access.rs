@@ -131,9 +131,9 @@ pub(crate) async fn sessions_end_with_their_identity_and_on_expiry(world: World)
     assert_eq!(store::Access::of(store).expire_sessions(NOW + 11, NOW - 5).await.unwrap(), 2);
     assert_eq!(store::Access::of(store).sessions_of(alice).await.unwrap()[0].token_hash, [13; 32]);
 
-    let gone =
+    let deletion =
         store.write("test", move |tx| async move { store::delete_identity(tx, alice, 1).await }.boxed());
-    assert_eq!(gone.await.unwrap(), AccessChange::Done);
+    assert_eq!(deletion.await.unwrap(), AccessChange::Done);
     assert!(store::Access::of(store).session([13; 32]).await.unwrap().is_none());
 }
 
@@ -282,8 +282,9 @@ pub(crate) async fn a_ceremony_is_taken_once_and_a_counter_does_not_go_back(worl
     assert_eq!(take(4).await.unwrap(), None);
     begin(ceremony(ann, 3, NOW)).await.unwrap();
 
-    let gone = store.write("test", move |tx| async move { store::delete_identity(tx, ann, 1).await }.boxed());
-    assert_eq!(gone.await.unwrap(), AccessChange::Done);
+    let deletion =
+        store.write("test", move |tx| async move { store::delete_identity(tx, ann, 1).await }.boxed());
+    assert_eq!(deletion.await.unwrap(), AccessChange::Done);
     assert!(store::Access::of(store).security_key(vec![1; 16]).await.unwrap().is_none());
     assert_eq!(take(3).await.unwrap(), None);
 }

@@ -100,25 +100,25 @@ pub(crate) async fn outbox_delivers_every_committed_event_once_and_in_order(worl
             one.await.unwrap();
         }
     });
-    let (mut place, mut seen) = (store.outbox_position("reader").await.unwrap(), Vec::new());
-    assert_eq!(place, OutboxPosition::default());
+    let (mut position, mut seen) = (store.outbox_position("reader").await.unwrap(), Vec::new());
+    assert_eq!(position, OutboxPosition::default());
     while seen.len() < 100 {
-        for row in store.outbox_after(place, 7).await.unwrap() {
-            assert!(row.place > place);
-            place = row.place;
+        for row in store.outbox_after(position, 7).await.unwrap() {
+            assert!(row.position > position);
+            position = row.position;
             seen.push(row.subject.parse::<i64>().unwrap());
         }
-        store.outbox_advance("reader", place).await.unwrap();
+        store.outbox_advance("reader", position).await.unwrap();
         tokio::task::yield_now().await;
     }
     writing.await.unwrap();
     seen.sort_unstable();
     assert_eq!(seen, (0..100).collect::<Vec<_>>());
-    assert_eq!(store.outbox_position("reader").await.unwrap(), place);
-    assert_eq!(store.outbox_end().await.unwrap(), place);
+    assert_eq!(store.outbox_position("reader").await.unwrap(), position);
+    assert_eq!(store.outbox_end().await.unwrap(), position);
     store.outbox_advance("slow", OutboxPosition { transaction: 0, id: 1 }).await.unwrap();
     assert!(store.outbox_trim(NOW + 1).await.unwrap() <= 1);
-    store.outbox_advance("slow", place).await.unwrap();
+    store.outbox_advance("slow", position).await.unwrap();
     assert!(store.outbox_trim(NOW + 1).await.unwrap() >= 99);
 }
 

@@ -95,8 +95,8 @@ pub(crate) async fn superseded_observations_are_removed_and_their_certificates_a
     );
     let since = Inventory::of(&world.store).diff(two.at + 1, None, 10).await.unwrap();
     assert_eq!(since.rows, []);
-    let again = pass(&world.store, four.at + DAY, now, PruneMode::Remove).await;
-    assert_eq!(again, Pruned::default(), "a scan is visited again after a week");
+    let repeated = pass(&world.store, four.at + DAY, now, PruneMode::Remove).await;
+    assert_eq!(repeated, Pruned::default(), "a scan is visited again after a week");
 }
 
 pub(crate) async fn a_newer_observation_makes_a_kept_one_removable(world: World) {
@@ -176,9 +176,9 @@ pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newe
     assert_eq!(endpoint.first_seen_us, alone.at, "the time stays");
 
     // Later the scan that kept the last observation of `rare` loses it, and the scan of other targets has a successor.
-    let again = world.scan_of(r#"{"targets":["alone"]}"#).await;
-    again.record(&[again.leaf_observation("rare", &leaf)]).await;
-    finish(&again).await;
+    let repeated = world.scan_of(r#"{"targets":["alone"]}"#).await;
+    repeated.record(&[repeated.leaf_observation("rare", &leaf)]).await;
+    finish(&repeated).await;
     let later = [(); 2].map(|()| scanned(&world, |s| vec![s.leaf_observation("a", &leaf)]));
     for scan in later {
         scan.await;

@@ -58,8 +58,8 @@ pub(crate) async fn replayed_batch_is_counted_as_duplicates(world: World) {
     assert_eq!(scan.record(&batch).await, recorded(2, 0, 2, 2));
     assert_eq!(scan.record(&batch).await, recorded(0, 2, 0, 0));
     // A resumed scan probes the endpoint again with another result: the first observation is kept.
-    let again = answered("b.example", &leaf, scan.at + 5);
-    assert_eq!(scan.record(&[again]).await, recorded(0, 1, 0, 0));
+    let repeated = answered("b.example", &leaf, scan.at + 5);
+    assert_eq!(scan.record(&[repeated]).await, recorded(0, 1, 0, 0));
     let row = store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap();
     assert_eq!((row.observations, row.answered, row.changes, row.new_certificates), (2, 1, 2, 2));
     assert!(

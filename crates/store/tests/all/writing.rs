@@ -26,10 +26,10 @@ fn options(rows_max: usize) -> WriterOptions {
 pub(crate) async fn writer_stores_all_rows_before_finishing(world: World) {
     let scan = world.scan().await;
     let (row_count, flushed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (rows_told, flushes_told) = (row_count.clone(), flushed.clone());
+    let (rows_reported, flushes_reported) = (row_count.clone(), flushed.clone());
     let on_flush = OnFlush(Arc::new(move |rows, _| {
-        rows_told.fetch_add(rows, Ordering::SeqCst);
-        flushes_told.fetch_add(1, Ordering::SeqCst);
+        rows_reported.fetch_add(rows, Ordering::SeqCst);
+        flushes_reported.fetch_add(1, Ordering::SeqCst);
     }));
     let watched = WriterOptions { on_flush: Some(on_flush), ..options(16) };
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, watched);
@@ -106,12 +106,12 @@ pub(crate) async fn write_failure_reports_the_number_of_rows_not_stored(world: W
 pub(crate) async fn reopened_database_contains_the_stored_rows(world: World) {
     let scan = world.scan().await;
     scan.record(&[scan.leaf_observation("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
-    let again = Store::open(&world.url).await.unwrap();
+    let second = Store::open(&world.url).await.unwrap();
     assert_eq!(
-        store::Inventory::of(&again).summary(NOW, DAY).await.unwrap(),
+        store::Inventory::of(&second).summary(NOW, DAY).await.unwrap(),
         store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap()
     );
-    assert_eq!(store::Inventory::of(&again).summary(NOW, DAY).await.unwrap().observations, 1);
+    assert_eq!(store::Inventory::of(&second).summary(NOW, DAY).await.unwrap().observations, 1);
 }
 
 /// The disk becomes full: the writer waits, reports it, and stores everything once there is space.
@@ -205,9 +205,9 @@ async fn killed_process_loses_no_acknowledged_batch() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut acknowledged = 0;
-    for line in said.lines().map_while(Result::ok) {
+    for line in output.lines().map_while(Result::ok) {
         if let Some((_, batch)) = line.rsplit_once("stored ") {
             acknowledged = batch.parse::<u64>().unwrap() + 1;
             if acknowledged == 25 {
@@ -227,8 +227,8 @@ async fn killed_process_loses_no_acknowledged_batch() {
     let scanned =
         testbed::walk!(1_000, |after, size| store::Scans::of(&store).endpoints(CHILD_SCAN, after, size));
     assert_eq!(scanned.len() as u64, open.observations);
-    let again = [answered("host-0-0.example", &certificate("host-0-0.example", "CN=CA", NOW), NOW)];
-    assert_eq!(store::Scans::of(&store).record(CHILD_SCAN, &again).await.unwrap().duplicates, 1);
+    let second = [answered("host-0-0.example", &certificate("host-0-0.example", "CN=CA", NOW), NOW)];
+    assert_eq!(store::Scans::of(&store).record(CHILD_SCAN, &second).await.unwrap().duplicates, 1);
 }
 
 /// Such databases are rejected with a specific error before anything is written.
@@ -312,7 +312,7 @@ async fn read_is_retried_after_a_lost_connection() {
 async fn permanent_connection_errors_are_reported_without_the_password() {
     let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
     let missing = cluster.database().to_string();
-    for (url, said) in [
+    for (url, output) in [
         (missing.replace("/bulla_", "/none_").replace("bulla@", "bulla:secret@"), "does not exist"),
         ("postgres://bulla:secret@127.0.0.1:1/none".to_owned(), "127.0.0.1:1/none"),
         (format!("{missing}&sslmode=require"), "TLS"),
@@ -322,7 +322,7 @@ async fn permanent_connection_errors_are_reported_without_the_password() {
         let error = Store::open(&address).await.err().unwrap();
         let text = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
         assert!(matches!(error, StoreError::Open { .. }), "{text}");
-        assert!(text.contains(said) && !text.contains("secret"), "{text}");
+        assert!(text.contains(output) && !text.contains("secret"), "{text}");
     }
 }
 

@@ -476,7 +476,7 @@ mod tests {
             std::future::ready(answer)
         };
         let exporting = export(waiting, Vec::new(), send, async { drop(stopped.await) });
-        let asking = async {
+        let checking = async {
             let put = |count: usize| (0..count).for_each(|at| spans.put(vec![span(at as u64)]));
             let minute = || tokio::time::sleep(Duration::from_secs(60));
             put(BATCH_MAX + 3);
@@ -491,7 +491,7 @@ mod tests {
             put(5);
             drop(stop);
         };
-        tokio::join!(exporting, asking);
+        tokio::join!(exporting, checking);
         assert_eq!(sent.borrow().as_slice(), [BATCH_MAX, 3, 5]);
         assert_eq!((figure(&spans, "sent"), figure(&spans, "dropped")), (BATCH_MAX as u64 + 8, 0));
     }

@@ -190,7 +190,7 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
 
 fn show_token_once(session: &Session, created: &Value) -> Result<Response, Failure> {
     let name = json::text(created, "/name");
-    let once = OneTimeSecret {
+    let one_time_secret = OneTimeSecret {
         what: "The token",
         secret: json::text(created, "/token").to_owned(),
         usage:
@@ -198,7 +198,9 @@ fn show_token_once(session: &Session, created: &Value) -> Result<Response, Failu
                 .to_owned(),
         href: TOKENS.page(),
     };
-    Page::new(session, format!("Token {name}")).command(format!("bulla token create {name}")).show(&once)
+    Page::new(session, format!("Token {name}"))
+        .command(format!("bulla token create {name}"))
+        .show(&one_time_secret)
 }
 
 async fn user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

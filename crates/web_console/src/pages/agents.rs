@@ -191,14 +191,14 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
         body["seconds"] = Value::from(minutes.saturating_mul(60));
     }
     let created = session.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
-    let once = OneTimeSecret {
+    let one_time_secret = OneTimeSecret {
         what: "The token",
         secret: json::text(&created, "/token").to_owned(),
         usage: "bulla agent enroll --server \"$BULLA_SERVER\" --token TOKEN --ca ca.pem && bulla agent run"
             .to_owned(),
         href: PAGE.to_owned(),
     };
-    Page::new(&session, "New enrolment token").command("bulla agent token").show(&once)
+    Page::new(&session, "New enrolment token").command("bulla agent token").show(&one_time_secret)
 }
 
 async fn confirm_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -358,8 +358,8 @@ async fn confirm_retire(session: Session, Path(id): Path<String>) -> Result<Resp
     let path = format!("/api/v1/targets?limit=500&fields=id&agent={agent_id}");
     let count = session.api.get_if_allowed(&path).await?.map_or(0, |listing| json::items(&listing).len());
     let name = json::text(&agent, "/name");
-    let here = item(PAGE, &id);
-    let body = Confirmation::new(&session, format!("{here}/retire"), &here, "Retire the agent")
+    let page_path = item(PAGE, &id);
+    let body = Confirmation::new(&session, format!("{page_path}/retire"), &page_path, "Retire the agent")
         .danger()
         .says(
             "The agent gets no further work, and its client certificate is rejected. This cannot be undone.",

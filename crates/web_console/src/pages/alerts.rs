@@ -184,11 +184,11 @@ fn subject(subject: &str) -> Cell {
 
 /// Returns the host of an endpoint as alerts write it: `smtp://mx.example.net:25`, `[2001:db8::1]:443 at 2001:db8::1`.
 fn host_of(endpoint: &str) -> &str {
-    let place = endpoint.split(' ').next().unwrap_or_default();
-    let place = place.split_once("://").map_or(place, |(_, place)| place);
-    match place.strip_prefix('[').and_then(|place| place.split_once(']')) {
+    let authority = endpoint.split(' ').next().unwrap_or_default();
+    let authority = authority.split_once("://").map_or(authority, |(_, authority)| authority);
+    match authority.strip_prefix('[').and_then(|authority| authority.split_once(']')) {
         Some((host, _)) => host,
-        None => place.rsplit_once(':').map_or(place, |(host, _)| host),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) fn deliveries(session: &Session, listing: &Value, channels: &Value) -
                 "dead" => Cell::badge(Tone::Bad, "failed"),
                 other => Cell::state(other),
             };
-            let again = match json::text(one, "/state") {
+            let resend = match json::text(one, "/state") {
                 "dead" if session.may("alert.manage") => {
                     Cell::link(format!("{}/requeue", item(DELIVERIES, json::text(one, "/id"))), "Send again")
                 }
@@ -223,7 +223,7 @@ pub(super) fn deliveries(session: &Session, listing: &Value, channels: &Value) -
                 Cell::time(json::text(one, "/done_at"), session.now),
                 Cell::number(json::number(one, "/attempts")),
                 Cell::text(json::text(one, "/last_error")),
-                again,
+                resend,
             ]
         },
     )

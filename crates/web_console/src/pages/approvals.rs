@@ -130,9 +130,10 @@ async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
         let table = table(&session, kind, &listing);
         tables.push((kind.path, kind.heading, table));
     }
-    let held = session.api.get_if_allowed(held_requests::LIST).await?;
-    let held = held.map(|held| held_requests::table(&session, &held)).filter(|table| !table.is_empty());
-    tables.extend(held.map(|table| ("held-requests", "Requests that the proxy holds", table)));
+    let requests = session.api.get_if_allowed(held_requests::LIST).await?;
+    let requests =
+        requests.map(|requests| held_requests::table(&session, &requests)).filter(|table| !table.is_empty());
+    tables.extend(requests.map(|table| ("held-requests", "Requests that the proxy holds", table)));
     page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn routes() -> Router<Api> {
 
 #[derive(Template)]
 #[template(path = "held_requests.html")]
-struct Held {
+struct HeldRequests {
     /// `None` if no proxy runs in this process.
     table: Option<Table>,
 }
@@ -60,20 +60,20 @@ async fn list(session: Session) -> Result<Response, Failure> {
         .command("bulla proxy held")
         .command("bulla proxy approve ID --for 1h")
         .reads(LIST)
-        .show(&Held { table })
+        .show(&HeldRequests { table })
 }
 
 /// Returns the table of held requests. Each row links to the page that approves or rejects the request.
 pub(super) fn table(session: &Session, listing: &Value) -> Table {
-    let row = |held: &Value| {
+    let row = |request: &Value| {
         vec![
-            Cell::link(path_of(held), json::text(held, "/client")),
-            Cell::text(json::text(held, "/method")),
-            Cell::text(json::text(held, "/url")),
-            Cell::text(json::text(held, "/rule")),
-            Cell::text(json::joined(held, "/credentials")),
-            Cell::time(json::text(held, "/since"), session.now),
-            Cell::time(json::text(held, "/deadline"), session.now),
+            Cell::link(path_of(request), json::text(request, "/client")),
+            Cell::text(json::text(request, "/method")),
+            Cell::text(json::text(request, "/url")),
+            Cell::text(json::text(request, "/rule")),
+            Cell::text(json::joined(request, "/credentials")),
+            Cell::time(json::text(request, "/since"), session.now),
+            Cell::time(json::text(request, "/deadline"), session.now),
         ]
     };
     let columns = &["Client", "Method", "URL", "Rule", "Credentials", "Arrived", "Deadline"];
@@ -81,8 +81,8 @@ pub(super) fn table(session: &Session, listing: &Value) -> Table {
         .empty("No request is held. Requests that match a rule with action = \"hold\" wait here until a person decides.")
 }
 
-fn path_of(held: &Value) -> String {
-    format!("{PAGE}/{}", api::path::segment(json::text(held, "/id")))
+fn path_of(request: &Value) -> String {
+    format!("{PAGE}/{}", api::path::segment(json::text(request, "/id")))
 }
 
 fn api_path(id: &str) -> String {
@@ -90,9 +90,9 @@ fn api_path(id: &str) -> String {
 }
 
 /// Returns the properties of a held request, with the names of the credentials that the proxy adds after approval.
-fn facts(session: &Session, held: &Value) -> Facts {
-    let text = |pointer| Cell::text(json::text(held, pointer));
-    let credentials = match json::joined(held, "/credentials") {
+fn facts(session: &Session, request: &Value) -> Facts {
+    let text = |pointer| Cell::text(json::text(request, pointer));
+    let credentials = match json::joined(request, "/credentials") {
         none if none.is_empty() => Cell::text("none"),
         names => Cell::text(names),
     };
@@ -102,11 +102,11 @@ fn facts(session: &Session, held: &Value) -> Facts {
         .with("User", text("/user"))
         .with("Client", text("/client"))
         .with("Method", text("/method"))
-        .with("URL", Cell::code(json::text(held, "/url")))
+        .with("URL", Cell::code(json::text(request, "/url")))
         .with("Rule", text("/rule"))
         .with("Credentials", credentials)
-        .with("Arrived", Cell::time(json::text(held, "/since"), session.now))
-        .with("Deadline", Cell::time(json::text(held, "/deadline"), session.now))
+        .with("Arrived", Cell::time(json::text(request, "/since"), session.now))
+        .with("Deadline", Cell::time(json::text(request, "/deadline"), session.now))
 }
 
 #[derive(Template)]
@@ -123,16 +123,16 @@ struct One<'a> {
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
-    let held = session.api.get(&path).await?;
+    let request = session.api.get(&path).await?;
     let body = One {
-        page: path_of(&held),
+        page: path_of(&request),
         csrf: session.csrf(),
         decides: session.may(DECIDE),
-        facts: facts(&session, &held),
+        facts: facts(&session, &request),
         times: TIMES,
-        rule: json::text(&held, "/allowing_rule"),
+        rule: json::text(&request, "/allowing_rule"),
     };
-    let id = json::text(&held, "/id");
+    let id = json::text(&request, "/id");
     Page::new(&session, "Held request")
         .command(format!("bulla proxy approve {}", quoted(id)))
         .command(format!("bulla proxy reject {} --reason TEXT", quoted(id)))

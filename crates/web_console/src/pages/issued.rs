@@ -210,8 +210,8 @@ async fn pem(session: Session, Path(id): Path<String>) -> Result<Response, Failu
 
 /// Returns a certificate as a file download.
 pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
-    let kept = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    let name: String = name.chars().filter(kept).collect();
+    let is_allowed = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let name: String = name.chars().filter(is_allowed).collect();
     let disposition = format!("attachment; filename=\"{name}.pem\"");
     let head = [(CONTENT_TYPE, "application/x-pem-file".to_owned()), (CONTENT_DISPOSITION, disposition)];
     Ok((head, pem.to_owned()).into_response())

@@ -58,7 +58,9 @@ async fn load(session: Session) -> Result<Response, Failure> {
     if json::list(&load, "/away").is_empty() {
         parts = parts.plain(&facts)?;
     } else {
-        parts = parts.section("away", "Services that do not respond", &away(&load))?.plain(&facts)?;
+        parts = parts
+            .section("away", "Services that do not respond", &unavailable_services(&load))?
+            .plain(&facts)?;
     }
     let parts = parts
         .section("operations", "Rates by operation", &operations(&load))?
@@ -97,7 +99,7 @@ impl Answer {
 }
 
 /// Returns the services that do not respond.
-fn away(answer: &Value) -> Table {
+fn unavailable_services(answer: &Value) -> Table {
     let rows = json::list(answer, "/away").iter();
     let rows = rows.map(|one| vec![Cell::code(json::text(one, "/url")), Cell::text(json::text(one, "/why"))]);
     Table::new("Services that do not respond", &["Address", "Error"], rows)
@@ -297,12 +299,12 @@ fn requests(parts: Sections, answer: &Answer, heading: &str, empty: &str) -> Res
     if json::list(answer, "/away").is_empty() {
         return Ok(parts);
     }
-    parts.section("away", "Services that do not respond", &away(answer))
+    parts.section("away", "Services that do not respond", &unavailable_services(answer))
 }
 
 fn line(request: &Value, indent: &str, has_link: bool) -> Vec<Cell> {
     let of = |pointer| json::text(request, pointer);
-    let place = match (of("/node"), of("/site")) {
+    let location = match (of("/node"), of("/site")) {
         ("", _) => of("/service").to_owned(),
         (node, site) => format!("{node} at {site}"),
     };
@@ -312,7 +314,7 @@ fn line(request: &Value, indent: &str, has_link: bool) -> Vec<Cell> {
         .and_then(Value::as_i64)
         .and_then(|us| jiff::Timestamp::from_microsecond(us).ok());
     vec![
-        Cell::text(format!("{indent}{} by {place}", of("/opcode"))),
+        Cell::text(format!("{indent}{} by {location}", of("/opcode"))),
         at.map_or(Cell::Empty, |at| Cell::text(at.strftime("%F %T%.3f").to_string())),
         Cell::text(of("/tenant")),
         Cell::text(format::shortened(of("/key"), 13)),

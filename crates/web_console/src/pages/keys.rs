@@ -166,14 +166,14 @@ impl RoundTripMatrix {
         let mut last = None;
         while !left.is_empty() {
             let distance = |to: usize| last.and_then(|from| self.between(from, to)).unwrap_or(i64::MAX);
-            let nearest = (0..left.len()).min_by_key(|place| distance(left[*place])).unwrap_or_default();
+            let nearest = (0..left.len()).min_by_key(|index| distance(left[*index])).unwrap_or_default();
             let next = left.remove(nearest);
             last = Some(next);
             order.push(next);
         }
         let row = |from: &usize| order.iter().map(|to| self.at(*from, *to)).collect();
         Self {
-            sites: order.iter().filter_map(|place| self.sites.get(*place).cloned()).collect(),
+            sites: order.iter().filter_map(|index| self.sites.get(*index).cloned()).collect(),
             rows: order.iter().map(row).collect(),
         }
     }

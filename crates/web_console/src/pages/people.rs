@@ -419,10 +419,10 @@ async fn explain(session: Session, form: FormData) -> Result<Response, Failure> 
 async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = item("/api/v1/ownership-rules", &id);
     let rule = session.api.get(&path).await?;
-    let here = item(RULES, &id);
+    let page_path = item(RULES, &id);
     let actions = Actions::default()
-        .link(format!("{here}/document"), "Edit")
-        .danger(format!("{here}/remove"), "Remove")
+        .link(format!("{page_path}/document"), "Edit")
+        .danger(format!("{page_path}/remove"), "Remove")
         .only_if(session.may("inventory.manage"));
     let facts = Facts::default()
         .with("Position", Cell::number(json::number(&rule, "/position")))

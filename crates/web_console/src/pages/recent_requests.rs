@@ -72,14 +72,14 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         other => if_allowed(other)?,
     };
     let filtered = filters.join("&");
-    let kept: Vec<_> = filters.into_iter().chain((!paused).then(|| "paused=true".to_owned())).collect();
+    let toggled: Vec<_> = filters.into_iter().chain((!paused).then(|| "paused=true".to_owned())).collect();
     let body = Recent {
         identity: of("identity"),
         host: of("host"),
         denied: of("denied") == "true",
         paused,
         har: with_query("/console/proxy/requests.har", &filtered),
-        other: with_query(PAGE, &kept.join("&")),
+        other: with_query(PAGE, &toggled.join("&")),
         table: listing
             .as_ref()
             .map(|listing| table(&session, listing).filtered(&filtered).exported("requests")),

@@ -87,8 +87,9 @@ fn is_pruned(scan: &Value) -> bool {
 
 /// Formats the targets of a scan, shortened, and the number of targets if the response does not contain all of them.
 fn targets(scan: &Value) -> String {
-    let again = json::flag(scan, "/spec/again").then(|| "endpoints of the inventory".to_owned());
-    let all = [again, Some(json::joined(scan, "/spec/targets")), Some(json::joined(scan, "/spec/sources"))];
+    let inventory = json::flag(scan, "/spec/again").then(|| "endpoints of the inventory".to_owned());
+    let all =
+        [inventory, Some(json::joined(scan, "/spec/targets")), Some(json::joined(scan, "/spec/sources"))];
     let all: Vec<String> = all.into_iter().flatten().filter(|names| !names.is_empty()).collect();
     let shown = format::shortened(&all.join(", "), TARGETS_CHARS_MAX);
     let count = json::number(scan, "/targets");

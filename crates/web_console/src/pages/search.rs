@@ -49,7 +49,7 @@ async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 
 fn hits(session: &Session, found: &Value) -> Table {
     let rows = json::list(found, "/hits").iter().map(|hit| {
-        let name = Cell::link(place(json::text(hit, "/href")), json::text(hit, "/name"));
+        let name = Cell::link(console_path(json::text(hit, "/href")), json::text(hit, "/name"));
         let how = format!("{} ({})", json::text(hit, "/matched"), json::text(hit, "/how"));
         vec![
             name,
@@ -65,6 +65,6 @@ fn hits(session: &Session, found: &Value) -> Table {
 }
 
 /// Returns the console page for an API path.
-fn place(href: &str) -> String {
+fn console_path(href: &str) -> String {
     href.strip_prefix("/api/v1/").map_or_else(|| "/console".to_owned(), |rest| format!("/console/{rest}"))
 }

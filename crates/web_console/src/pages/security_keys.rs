@@ -47,14 +47,14 @@ pub(crate) fn table(session: &Session, user: &str, keys: &Value, removes: bool) 
     Table::of("Security keys and passkeys", heads, keys, |key| {
         let synchronised = key.get("backup_eligible").and_then(Value::as_bool).unwrap_or_default();
         let kind = if synchronised { "synchronised passkey" } else { "security key" };
-        let place = json::text(key, "/id");
+        let id = json::text(key, "/id");
         vec![
             Cell::text(json::text(key, "/name")),
             Cell::text(json::text(key, "/host")),
             Cell::badge(Tone::Calm, kind),
             Cell::time(json::text(key, "/created_at"), session.now),
             Cell::time(json::text(key, "/last_used_at"), session.now),
-            if removes { Cell::link(remove_path(user, place), "Remove") } else { Cell::Empty },
+            if removes { Cell::link(remove_path(user, id), "Remove") } else { Cell::Empty },
         ]
     })
     .empty("No security key. With a security key, a stolen password is not enough to sign in.")

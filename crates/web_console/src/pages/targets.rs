@@ -99,10 +99,10 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let path = at(&id);
     let target = session.api.get(&path).await?;
     let of_target = session.api.get_if_allowed(&format!("{path}/deployments")).await?.unwrap_or_default();
-    let here = item(PAGE, &id);
+    let page_path = item(PAGE, &id);
     let actions = Actions::default()
-        .link(format!("{here}/document"), "Edit")
-        .danger(format!("{here}/remove"), "Remove")
+        .link(format!("{page_path}/document"), "Edit")
+        .danger(format!("{page_path}/remove"), "Remove")
         .only_if(session.may("target.manage"));
     let facts = Facts::default()
         .with("Kind", Cell::text(json::text(&target, "/kind")))
@@ -174,8 +174,8 @@ async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Resp
     let of_target = session.api.get_if_allowed(&format!("{}/deployments?limit=500", at(&id))).await?;
     let count = of_target.map_or(0, |listing| json::items(&listing).len());
     let name = json::text(&target, "/name");
-    let here = item(PAGE, &id);
-    let body = Confirmation::new(&session, format!("{here}/remove"), &here, "Delete the target")
+    let page_path = item(PAGE, &id);
+    let body = Confirmation::new(&session, format!("{page_path}/remove"), &page_path, "Delete the target")
         .danger()
         .says(format!(
             "No further certificates are deployed there. It has {}.",

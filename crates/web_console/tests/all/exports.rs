@@ -50,7 +50,7 @@ async fn csv_export_contains_every_row_and_escapes_formulas() {
 async fn json_export_contains_every_row() {
     let rows: Vec<Value> = serde_json::from_str(&export("json").await).unwrap();
     assert_eq!(rows.len(), ROWS);
-    assert!(rows.iter().enumerate().all(|(place, row)| row["id"] == place));
+    assert!(rows.iter().enumerate().all(|(index, row)| row["id"] == index));
 }
 
 #[tokio::test]

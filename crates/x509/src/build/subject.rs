@@ -290,8 +290,8 @@ fn value(text: &str) -> Result<(String, &str), BadSubject> {
                 let hex = bytes.get(at..at + 2).filter(|pair| pair.iter().all(u8::is_ascii_hexdigit));
                 let hex = hex.and_then(|pair| std::str::from_utf8(pair).ok());
                 match (hex.and_then(|pair| u8::from_str_radix(pair, 16).ok()), bytes.get(at)) {
-                    (Some(octet), _) => {
-                        out.push(octet);
+                    (Some(decoded), _) => {
+                        out.push(decoded);
                         at += 2;
                     }
                     (None, Some(&special)) if b" \"#+,;<=>\\".contains(&special) => {

@@ -200,7 +200,7 @@ impl<'a> Element<'a> {
     /// If it has unused bits, or is malformed.
     pub fn whole_bits(&self) -> Result<&'a [u8], DerError> {
         match self.bits()? {
-            (octets, 0) => Ok(octets),
+            (bytes, 0) => Ok(bytes),
             _ => Err(DerError::Malformed("BIT STRING")),
         }
     }
@@ -301,9 +301,9 @@ impl Header {
         if count > Self::LENGTH_BYTES_MAX {
             return Err(DerError::Truncated);
         }
-        let octets = der.get(2..2 + count).ok_or(DerError::Truncated)?;
-        let content = octets.iter().fold(0, |length, b| (length << 8) | usize::from(*b));
-        let minimal = octets[0] != 0 && content >= 0x80;
+        let bytes = der.get(2..2 + count).ok_or(DerError::Truncated)?;
+        let content = bytes.iter().fold(0, |length, b| (length << 8) | usize::from(*b));
+        let minimal = bytes[0] != 0 && content >= 0x80;
         Ok(Self { tag, length: 2 + count, content, minimal })
     }
 }

@@ -82,11 +82,11 @@ impl Writer {
     /// Returns the length of a complete element whose content has `content` bytes.
     #[must_use]
     pub fn element_len(content: usize) -> usize {
-        let length_octets = match content {
+        let length_bytes = match content {
             0..0x80 => 1,
             _ => 1 + (usize::BITS - content.leading_zeros()).div_ceil(8) as usize,
         };
-        1 + length_octets + content
+        1 + length_bytes + content
     }
 
     /// Returns the length of the complete BIT STRING that [`Self::bits`] writes for `octets` bytes.
@@ -273,8 +273,8 @@ impl Writer {
     }
 
     fn digits(&mut self, value: i64, count: u32) {
-        for place in (0..count).rev() {
-            self.out.push(b'0' + (value / 10i64.pow(place) % 10) as u8);
+        for digit in (0..count).rev() {
+            self.out.push(b'0' + (value / 10i64.pow(digit) % 10) as u8);
         }
     }
 

@@ -605,9 +605,11 @@ fn chains_with_two_modifications_are_judged_as_by_webpki() {
     let (mut wrong, mut trusted) = (Vec::new(), 0);
     for (index, one) in MUTATIONS.iter().enumerate() {
         for other in &MUTATIONS[index..] {
-            let mutation = |place: usize| {
+            let mutation = |certificate_index: usize| {
                 move |spec: &mut Spec| {
-                    for (_, _, change) in [one, other].into_iter().filter(|mutation| mutation.1 == place) {
+                    for (_, _, change) in
+                        [one, other].into_iter().filter(|mutation| mutation.1 == certificate_index)
+                    {
                         change(spec);
                     }
                 }

@@ -288,8 +288,8 @@ proptest! {
             prop_assert_eq!((signed.is_ok(), enveloped.is_ok()), (!which, which));
         }
         if let Ok(envelope) = enveloped {
-            let again = EnvelopedData::parse(&envelope.encode());
-            prop_assert!(again.is_ok_and(|again| again.ciphertext == envelope.ciphertext));
+            let reparsed = EnvelopedData::parse(&envelope.encode());
+            prop_assert!(reparsed.is_ok_and(|reparsed| reparsed.ciphertext == envelope.ciphertext));
         }
     }
 

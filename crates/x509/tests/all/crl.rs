@@ -92,8 +92,11 @@ fn openssl_verifies_our_crls_and_checks_certificates_with_them() {
             .current_dir(folder.path())
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && told.contains("certificate revoked"), "{told}");
+        let openssl_output = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && openssl_output.contains("certificate revoked"),
+            "{openssl_output}"
+        );
     }
 }
 
@@ -105,7 +108,7 @@ fn openssl_prints_the_contents_of_our_crl() {
     let spec = CrlSpec { base: Some(7), distribution_point: point, scope: Scope::EndEntities, ..spec(&ca) };
     fs::write(folder.path().join("crl"), ca.key.signed(&tbs_crl(&spec, &entries()))).unwrap();
     let text = String::from_utf8(openssl(&folder, "crl -inform der -in crl -noout -text")).unwrap();
-    let told = [
+    let openssl_output = [
         "Version 2 (0x1)",
         "Issuer: C = DE, O = Acme, CN = Test Root",
         "18446744073709551615",
@@ -118,7 +121,7 @@ fn openssl_prints_the_contents_of_our_crl() {
         "Remove From CRL",
         "Nov 14 22:13:20 2023 GMT",
     ];
-    for line in told {
+    for line in openssl_output {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
 }

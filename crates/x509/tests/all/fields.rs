@@ -112,12 +112,12 @@ fn keys_and_signatures_of_every_type_are_parsed_and_verified() {
             (Err(SignatureError::Unsupported(why)), Err(word)) => assert!(why.contains(word), "{why}"),
             (got, want) => panic!("{how}: {got:?}, not {want:?}"),
         }
-        says_what_openssl_was_told(&certificate);
+        matches_openssl_options(&certificate);
         agrees_with_x509_parser(&certificate);
     }
 }
 
-fn says_what_openssl_was_told(certificate: &Certificate) {
+fn matches_openssl_options(certificate: &Certificate) {
     assert_eq!(certificate.version, 3);
     assert_eq!(certificate.subject.text, "CN=a.example, O=Acme\\,Inc, C=DE");
     assert!(certificate.is_self_issued());
@@ -183,9 +183,9 @@ fn match_by_common_name_only_is_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let der = openssl(&folder, "req -x509 -newkey ed25519 -nodes -keyout k -outform DER -subj /CN=a.example");
     let certificate = Certificate::parse(&der).unwrap();
-    let asked = |name: &str| matches_name(&certificate, &ReferenceName::Host(name.parse().unwrap()));
-    assert_eq!(asked("a.example"), NameMatch::CommonNameOnly);
-    assert_eq!(asked("b.example"), NameMatch::None);
+    let name_match = |name: &str| matches_name(&certificate, &ReferenceName::Host(name.parse().unwrap()));
+    assert_eq!(name_match("a.example"), NameMatch::CommonNameOnly);
+    assert_eq!(name_match("b.example"), NameMatch::None);
     assert_eq!(certificate.names(), ["a.example"]);
 }
 
@@ -244,14 +244,14 @@ fn faulty_certificates_are_parsed_and_their_faults_reported() {
     };
     let not_before = b"260522000000Z";
     let mut repeated = leaf(&key, "Root", &key);
-    let again = crate::forge::Extension {
+    let duplicate = crate::forge::Extension {
         id: SUBJECT_ALT_NAME,
         critical: false,
         value: x509::der::write(|w| {
             w.sequence(|_| {});
         }),
     };
-    repeated.extensions.push(again);
+    repeated.extensions.push(duplicate);
     let table: [(Vec<u8>, &str); 9] = [
         (healthy.clone(), ""),
         ([&healthy[..], &[0]].concat(), "1 extra bytes after the certificate"),

@@ -76,9 +76,9 @@ fn matches_parts(pattern: &[String], parts: &[&OsStr]) -> bool {
         (Some((first, rest)), _) if first == ANY_DEPTH => {
             let Some((part, others)) = parts.split_first() else { return false };
             // At least one name is required: `**` at the end matches files below the directory, not the directory.
-            let ends_here = if rest.is_empty() { others.is_empty() } else { matches_parts(rest, parts) };
+            let wildcard_ends = if rest.is_empty() { others.is_empty() } else { matches_parts(rest, parts) };
             let hidden = part.as_bytes().starts_with(b".");
-            (ends_here && !(rest.is_empty() && hidden)) || (!hidden && matches_parts(pattern, others))
+            (wildcard_ends && !(rest.is_empty() && hidden)) || (!hidden && matches_parts(pattern, others))
         }
         (Some((first, rest)), Some((part, others))) => {
             let dotted = part.as_bytes().starts_with(b".") && !first.starts_with('.');

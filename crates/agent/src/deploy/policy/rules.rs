@@ -289,8 +289,9 @@ impl Policy {
 
     /// Checks whether the agent may connect to each address of the endpoint.
     pub(crate) fn addresses(&self, verify: &Verify, addresses: &[SocketAddr]) -> Result<(), DeniedAction> {
-        let held = |address: &SocketAddr| self.rules.verify.iter().any(|rule| rule.address.holds(*address));
-        let all = !addresses.is_empty() && addresses.iter().all(held);
+        let allowed =
+            |address: &SocketAddr| self.rules.verify.iter().any(|rule| rule.address.holds(*address));
+        let all = !addresses.is_empty() && addresses.iter().all(allowed);
         if all || self.names(verify) { Ok(()) } else { Err(DeniedAction::address(verify)) }
     }
 
@@ -334,8 +335,8 @@ impl FileRule {
             || self.groups.iter().any(|name| accounts::gid_of(name) == Ok(wanted.gid));
         let usual = if file.private { KEY_MODE } else { MODE };
         let most = self.mode.map_or(usual, |mode| mode.0);
-        let kept = file.before.is_some_and(|before| before.mode == wanted.mode);
-        owner && group && (kept || wanted.mode & !most == 0)
+        let mode_unchanged = file.before.is_some_and(|before| before.mode == wanted.mode);
+        owner && group && (mode_unchanged || wanted.mode & !most == 0)
     }
 }
 

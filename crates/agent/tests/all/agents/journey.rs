@@ -118,11 +118,11 @@ async fn waiting_agent_is_woken_by_work_and_reconnects_after_an_outage() {
     world.agents.wake(agent);
     until("the deployment", || world.source.is_deployed(first)).await;
 
-    world.away.store(true, Ordering::SeqCst);
+    world.unavailable.store(true, Ordering::SeqCst);
     world.agents.wake(agent);
     tokio::time::sleep(Duration::from_millis(300)).await;
     let second = world.source.order(agent, "b.example", pair(&world));
-    world.away.store(false, Ordering::SeqCst);
+    world.unavailable.store(false, Ordering::SeqCst);
     world.agents.wake(agent);
     until("the second deployment", || {
         world.agents.wake(agent);
@@ -141,8 +141,8 @@ async fn enrollment_repeated_after_a_lost_response_yields_the_same_agent() {
     // As after a lost response: the key is stored, the agent is not.
     std::fs::remove_file(world.state().join("agent.json")).unwrap();
     std::fs::remove_file(world.state().join("identity.pem")).unwrap();
-    let again = Agent::enroll(&options(&world, token.clone())).await.unwrap();
-    assert_eq!(first.agent, again.agent);
+    let repeated = Agent::enroll(&options(&world, token.clone())).await.unwrap();
+    assert_eq!(first.agent, repeated.agent);
     // An enrolled agent cannot enrol again.
     let twice = Agent::enroll(&options(&world, token.clone())).await.unwrap_err();
     assert!(matches!(twice, AgentRunError::Enrolled { .. }), "{twice}");

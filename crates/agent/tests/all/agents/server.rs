@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) store: Store,
     /// Whether the server answers every request with 503.
-    pub(crate) away: Arc<AtomicBool>,
+    pub(crate) unavailable: Arc<AtomicBool>,
     stop: CancellationToken,
     _tasks: JoinSet<()>,
 }
@@ -61,12 +61,12 @@ impl World {
             identity: Arc::new(|uri| *x509::SpkiHash::of(uri.as_bytes()).as_bytes()),
             ca_pem: issuer.root_pem().into(),
         });
-        let (stop, away) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let (stop, unavailable) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let mut tasks = JoinSet::new();
         let (running, stopping) = (agents.clone(), stop.clone());
         tasks.spawn(async move { running.run(stopping).await });
-        let (address, leaf) = listen(&issuer, agents.clone(), Arc::clone(&away), &mut tasks).await;
-        Self { agents, source, issuer, address, leaf, folder, store, away, stop, _tasks: tasks }
+        let (address, leaf) = listen(&issuer, agents.clone(), Arc::clone(&unavailable), &mut tasks).await;
+        Self { agents, source, issuer, address, leaf, folder, store, unavailable, stop, _tasks: tasks }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -108,7 +108,7 @@ impl Drop for World {
 async fn listen(
     issuer: &Issuer,
     agents: Agents,
-    away: Arc<AtomicBool>,
+    unavailable: Arc<AtomicBool>,
     tasks: &mut JoinSet<()>,
 ) -> (SocketAddr, Fingerprint) {
     let key = PrivateKey::generate(keys::KeyType::P256).unwrap();
@@ -138,24 +138,24 @@ async fn listen(
     let six = TcpListener::bind(("::1", address.port())).await.ok();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     for listener in [Some(listener), six].into_iter().flatten() {
-        let (acceptor, agents, away) = (acceptor.clone(), agents.clone(), Arc::clone(&away));
+        let (acceptor, agents, unavailable) = (acceptor.clone(), agents.clone(), Arc::clone(&unavailable));
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(acceptor.clone(), stream, agents.clone(), Arc::clone(&away)));
+                connections.spawn(serve(acceptor.clone(), stream, agents.clone(), Arc::clone(&unavailable)));
             }
         });
     }
     (address, leaf)
 }
 
-async fn serve(acceptor: TlsAcceptor, stream: TcpStream, agents: Agents, away: Arc<AtomicBool>) {
+async fn serve(acceptor: TlsAcceptor, stream: TcpStream, agents: Agents, unavailable: Arc<AtomicBool>) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let shown =
         stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|der| der.to_vec());
     let mut stream = BufReader::new(stream);
     while let Some((target, body)) = request(&mut stream).await {
-        let (status, answer) = if away.load(Ordering::SeqCst) {
+        let (status, answer) = if unavailable.load(Ordering::SeqCst) {
             (503, json!({"detail": "away"}))
         } else {
             answer(&agents, &target, &body, shown.as_deref()).await

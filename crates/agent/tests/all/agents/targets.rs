@@ -42,8 +42,8 @@ async fn target_passwords_are_sealed_hidden_and_bound_to_their_agent() {
     assert_eq!(world.agents.open_target(&made.row).unwrap(), keystore("open sesame"));
     // A returned configuration can be sent back without its password.
     let id = made.row.id;
-    let again = world.agents.update_target(id, 1, new("java-2", made.target), "user:alice").await.unwrap();
-    assert_eq!(world.agents.open_target(&again.row).unwrap(), keystore("open sesame"));
+    let updated = world.agents.update_target(id, 1, new("java-2", made.target), "user:alice").await.unwrap();
+    assert_eq!(world.agents.open_target(&updated.row).unwrap(), keystore("open sesame"));
     let changed =
         world.agents.update_target(id, 2, new("java-2", keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(world.agents.open_target(&changed.row).unwrap(), keystore("changed it"));

@@ -55,10 +55,10 @@ async fn envoy_secret_contains_the_key_or_its_file_name() {
         std::os::unix::fs::PermissionsExt::mode(&host.etc("sds.yaml").metadata().unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "a key is in it");
 
-    let beside =
+    let other_target =
         target(json!({"type": "envoy", "config": host.etc("sds2.yaml"), "fullchain": host.etc("f.pem"),
         "key": host.etc("k.pem")}));
-    let report = deployer.deploy(uuid::Uuid::now_v7(), &beside, &material).await;
+    let report = deployer.deploy(uuid::Uuid::now_v7(), &other_target, &material).await;
     assert_eq!(report.outcome, Outcome::Deployed);
     let text = host.read("sds2.yaml");
     assert!(!text.contains("PRIVATE KEY"), "{text}");

@@ -35,9 +35,9 @@ const CASES: &[Case] = &[
 /// Returns a fault that records the steps in order, and stops at the step `stop_at`.
 fn fault(stop_at: Option<String>, passed: &Arc<Mutex<Vec<String>>>) -> Fault {
     let passed = Arc::clone(passed);
-    Fault::new(move |place| {
-        passed.lock().unwrap().push(place.to_owned());
-        stop_at.as_deref() == Some(place)
+    Fault::new(move |step| {
+        passed.lock().unwrap().push(step.to_owned());
+        stop_at.as_deref() == Some(step)
     })
 }
 
@@ -77,10 +77,10 @@ async fn prepared(case: &Case, host: &Host, old: &Material) {
     }
 }
 
-/// Runs a deployment until it stops at `place`, or to its end. Returns the outcome and the recorded steps.
-async fn run(case: &Case, host: &Host, new: &Material, place: Option<String>) -> (Outcome, Vec<String>) {
+/// Runs a deployment until it stops at `step`, or to its end. Returns the outcome and the recorded steps.
+async fn run(case: &Case, host: &Host, new: &Material, step: Option<String>) -> (Outcome, Vec<String>) {
     let passed = Arc::new(Mutex::new(Vec::new()));
-    let deployer = host.deployer_with(fault(place, &passed));
+    let deployer = host.deployer_with(fault(step, &passed));
     let report = deployer.deploy(host.target, &pair(host, case.reload), new).await;
     drop(deployer);
     let passed = passed.lock().unwrap().clone();
@@ -93,24 +93,24 @@ async fn crash_at_any_step_leaves_a_complete_file_set_after_restart() {
         let host = Host::new();
         let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
         prepared(case, &host, &old).await;
-        let (outcome, places) = run(case, &host, &new, None).await;
+        let (outcome, steps) = run(case, &host, &new, None).await;
         assert_eq!(outcome, case.ends, "{}", case.name);
-        let places: BTreeSet<String> = places.into_iter().collect();
-        let pairs = places.iter().filter(|place| place.starts_with("before ")).count();
-        assert!(pairs >= 10, "{}: {places:?}", case.name);
-        for place in places {
-            crash_at(case, &place).await;
+        let steps: BTreeSet<String> = steps.into_iter().collect();
+        let pairs = steps.iter().filter(|step| step.starts_with("before ")).count();
+        assert!(pairs >= 10, "{}: {steps:?}", case.name);
+        for step in steps {
+            crash_at(case, &step).await;
         }
     }
 }
 
-async fn crash_at(case: &Case, place: &str) {
-    let context = format!("{}, stopped {place}", case.name);
+async fn crash_at(case: &Case, step: &str) {
+    let context = format!("{}, stopped {step}", case.name);
     let host = Host::new();
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let known = [("old", &old), ("new", &new)];
     prepared(case, &host, &old).await;
-    run(case, &host, &new, Some(place.to_owned())).await;
+    run(case, &host, &new, Some(step.to_owned())).await;
     // The agent restarts.
     let deployer = host.deployer();
     for recovery in deployer.recover().await.unwrap() {
@@ -153,17 +153,17 @@ async fn recovery_reloads_the_server_after_a_crash_during_reload() {
     let host = Host::new();
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     prepared(&CASES[0], &host, &old).await;
-    let told = host.root().join("told");
-    let reload = format!("cat {} > {}", host.etc("f.pem").display(), told.display());
+    let reload_output = host.root().join("told");
+    let reload = format!("cat {} > {}", host.etc("f.pem").display(), reload_output.display());
     let passed = Arc::new(Mutex::new(Vec::new()));
     let stopping = fault(Some("after reload".to_owned()), &passed);
     let deployer = host.deployer_with(stopping);
     deployer.deploy(host.target, &pair(&host, &reload), &new).await;
     drop(deployer);
-    assert_eq!(std::fs::read_to_string(&told).unwrap(), new.fullchain_pem());
+    assert_eq!(std::fs::read_to_string(&reload_output).unwrap(), new.fullchain_pem());
     host.deployer().recover().await.unwrap();
     assert_eq!(
-        std::fs::read_to_string(&told).unwrap(),
+        std::fs::read_to_string(&reload_output).unwrap(),
         old.fullchain_pem(),
         "the server has the old one again"
     );

@@ -24,10 +24,10 @@ async fn exec_command_gets_the_file_paths_and_runs_once_per_certificate() {
     assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
     let read = |name: &str| std::fs::read_to_string(host.root().join(name)).unwrap();
     assert_eq!(read("got"), format!("{}{}", material.fullchain_pem(), *material.key_pem()));
-    let told: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
-    assert_eq!(told["fingerprint"], material.fingerprint().to_string());
-    assert_eq!(told["names"], json!(["a.example"]));
-    assert_eq!(told["not_after"], material.leaf().not_after.0);
+    let passed: serde_json::Value = serde_json::from_str(&read("json")).unwrap();
+    assert_eq!(passed["fingerprint"], material.fingerprint().to_string());
+    assert_eq!(passed["names"], json!(["a.example"]));
+    assert_eq!(passed["not_after"], material.leaf().not_after.0);
     assert!(!read("json").contains("PRIVATE"), "the key is in a file only");
     assert_eq!(deployer.deploy(host.target, &exec, &material).await.outcome, Outcome::Unchanged);
     assert_eq!(read("runs"), format!("{}\n", material.fingerprint()));
@@ -71,8 +71,8 @@ async fn agent_environment_is_not_passed_to_commands() {
     let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0));
     let mut names: Vec<&str> = names.filter(|name| !shells.contains(name)).collect();
     names.sort_unstable();
-    let told = ["BULLA_CERT", "BULLA_CHAIN", "BULLA_FINGERPRINT", "BULLA_FULLCHAIN", "BULLA_KEY"];
-    assert_eq!(names, [&told[..], &["HOME", "LANG", "LOGNAME", "PATH", "USER"]].concat());
+    let passed = ["BULLA_CERT", "BULLA_CHAIN", "BULLA_FINGERPRINT", "BULLA_FULLCHAIN", "BULLA_KEY"];
+    assert_eq!(names, [&passed[..], &["HOME", "LANG", "LOGNAME", "PATH", "USER"]].concat());
     let secrets = std::env::vars().filter(|(name, _)| name.starts_with("CARGO")).count();
     assert!(secrets > 0, "the test's own environment has something to keep");
     assert!(!env.contains("CARGO"), "{env}");

@@ -55,8 +55,8 @@ async fn redeploying_the_same_certificate_writes_and_reloads_nothing() {
     let deployer = host.deployer();
     assert_eq!(deployer.deploy(host.target, &pair, &material).await.outcome, Outcome::Deployed);
     let before = (inode(&host.etc("f.pem")), inode(&host.etc("k.pem")));
-    let again = deployer.deploy(host.target, &pair, &material).await;
-    assert_eq!((again.outcome, again.written), (Outcome::Unchanged, vec![]));
+    let second = deployer.deploy(host.target, &pair, &material).await;
+    assert_eq!((second.outcome, second.written), (Outcome::Unchanged, vec![]));
     assert_eq!((inode(&host.etc("f.pem")), inode(&host.etc("k.pem"))), before);
     assert_eq!((runs(&host, "validated"), runs(&host, "reloaded")), (1, 1));
     // Another certificate replaces the files. It is never written into them.

@@ -115,11 +115,11 @@ async fn path_outside_the_policy_is_refused_even_through_symlinks() {
         serde_json::from_value(json!({"type": "files", "key": host.etc("../outside/x")})).unwrap();
     assert!(refused(&host, &above).await.contains("is not an absolute path without \"..\""));
     // Refused paths are not examined: the error does not depend on whether the file exists.
-    let said = |error: String, name: &str| error.replace(name, "NAME");
-    let there =
+    let masked = |error: String, name: &str| error.replace(name, "NAME");
+    let existing =
         refused(&host, &target(json!({"type": "files", "cert": outside.join("authorized_keys")}))).await;
     let none = refused(&host, &target(json!({"type": "files", "cert": outside.join("none")}))).await;
-    assert_eq!(said(there, "authorized_keys"), said(none, "none"));
+    assert_eq!(masked(existing, "authorized_keys"), masked(none, "none"));
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn cut_off(host: &Host) -> (Target, String) {
     let job = pair(host, json!("reload"));
     deployed(host, &job).await;
     let old = host.read("f.pem");
-    let stop = Fault::new(|place| place == "after reload");
+    let stop = Fault::new(|step| step == "after reload");
     let deployer = Deployer::open_with(&host.state(), host.policy(), stop).unwrap();
     deployer.deploy(host.target, &job, &host.issuer.material("a.example")).await;
     assert_ne!(host.read("f.pem"), old, "the crash is a real one");
@@ -286,8 +286,8 @@ async fn command_runs_with_the_groups_of_its_user() {
     let rule = "[commands.who]\nargv = [\"sh\", \"-c\", \"id -un; id -G; exit 1\"]\nuser = \"postgres\"\n";
     write_policy(&host, &(folder_rule(&host) + rule));
     let error = deployed(&host, &pair(&host, json!("who"))).await.error.unwrap();
-    let told = std::process::Command::new("id").args(["-G", "postgres"]).output().unwrap();
-    let groups = String::from_utf8(told.stdout).unwrap();
+    let output = std::process::Command::new("id").args(["-G", "postgres"]).output().unwrap();
+    let groups = String::from_utf8(output.stdout).unwrap();
     assert!(groups.split_whitespace().count() > 1, "postgres has no second group here: {groups}");
     assert!(error.ends_with(&format!("exit code 1: postgres {}", groups.trim())), "{error}");
 }

@@ -72,9 +72,11 @@ async fn deployment_is_rolled_back_if_the_new_certificate_is_not_served() {
     let deployer = first(&host, &["fullchain", "key"], &old).await;
     let (_daemon, _) = nginx(&host, port);
     // These are not the files that nginx reads.
-    let beside = target(json!({"type": "nginx", "fullchain": host.etc("f2.pem"), "key": host.etc("k2.pem"),
-        "validate": [], "reload": ["true"], "verify": {"port": port, "server_name": "a.example", "seconds": 5}}));
-    let report = deployer.deploy(uuid::Uuid::now_v7(), &beside, &new).await;
+    let other_target = target(
+        json!({"type": "nginx", "fullchain": host.etc("f2.pem"), "key": host.etc("k2.pem"),
+        "validate": [], "reload": ["true"], "verify": {"port": port, "server_name": "a.example", "seconds": 5}}),
+    );
+    let report = deployer.deploy(uuid::Uuid::now_v7(), &other_target, &new).await;
     assert_eq!((report.outcome, report.served), (Outcome::RolledBack, Some(old.fingerprint())));
     let error = report.error.unwrap();
     assert!(error.contains(&old.fingerprint().to_string()), "{error}");
@@ -236,11 +238,11 @@ async fn smtp_server(port: u16, material: &Material) -> tokio::task::JoinSet<()>
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let mut said = [0; 512];
+            let mut buffer = [0; 512];
             for answer in ["220 mail ESMTP\r\n", "250-mail\r\n250 STARTTLS\r\n", "220 go ahead\r\n"] {
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 if !answer.starts_with("220 go") {
-                    let _ = stream.read(&mut said).await;
+                    let _ = stream.read(&mut buffer).await;
                 }
             }
             // The probe disconnects once it has the certificate.

@@ -123,9 +123,9 @@ impl HostDeployer {
         let Ok(missing) = missing_rules(&policy, target).await else { return };
         let before = std::fs::read_to_string(self.policy.path()).unwrap_or_default();
         let text = format!("{before}{}", policy.policy_lines_for(&missing));
-        let beside = self.policy.path().with_extension("new");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(&beside, self.policy.path()).unwrap();
+        let new_file = self.policy.path().with_extension("new");
+        std::fs::write(&new_file, text).unwrap();
+        std::fs::rename(&new_file, self.policy.path()).unwrap();
     }
 
     pub(crate) async fn recover(&self) -> Result<Vec<Recovery>, enrollment::state_folder::StateError> {

@@ -217,9 +217,10 @@ pub(crate) async fn target_names_are_unique_and_updates_require_the_current_revi
     let first = agent::tables::Agents::of(store).targets(None, None, 1).await.unwrap();
     let rest = agent::tables::Agents::of(store).targets(None, first.next.as_ref(), 10).await.unwrap();
     assert_eq!((first.rows[0].settings.name.as_str(), rest.rows.len()), ("mail", 1));
-    let gone = |id: Uuid| store.write("test", move |tx| Box::pin(async move { delete_target(tx, id).await }));
-    assert!(gone(id).await.unwrap());
-    assert!(!gone(id).await.unwrap());
+    let delete =
+        |id: Uuid| store.write("test", move |tx| Box::pin(async move { delete_target(tx, id).await }));
+    assert!(delete(id).await.unwrap());
+    assert!(!delete(id).await.unwrap());
 }
 
 pub(crate) async fn repeated_deployment_reports_are_counted_once(world: World) {

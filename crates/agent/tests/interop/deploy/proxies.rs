@@ -50,9 +50,9 @@ async fn is_taken_back(
     before: &Material,
 ) {
     let mut broken = serde_json::to_value(described).unwrap();
-    let once = host.root().join("failed").display().to_string();
+    let marker = host.root().join("failed").display().to_string();
     let command = "test -e $0 && exit 0; touch $0; echo no such server >&2; exit 3";
-    broken["reload"] = json!(["sh", "-c", command, once]);
+    broken["reload"] = json!(["sh", "-c", command, marker]);
     let report = deployer.deploy(host.target, &target(broken), &host.issuer.material("a.example")).await;
     assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
     assert!(report.error.unwrap().contains("no such server"));

@@ -169,9 +169,9 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>, JwsError> {
         .map_err(|_| malformed(&format!("{what:?} is not base64url without padding (RFC 7515 section 2)")))
 }
 
-pub(crate) fn sha256(octets: &[u8]) -> [u8; 32] {
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
-    out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());
+    out.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
     out
 }
 

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::*;
 
-fn b64(octets: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 struct Ec(EcdsaKeyPair);

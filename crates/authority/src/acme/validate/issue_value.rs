@@ -25,10 +25,10 @@ impl IssueValue {
                 let (tag, value) = trim(parameter).split_once('=')?;
                 let (tag, value) = (trim(tag), trim(value));
                 let tag_good = !tag.is_empty()
-                    && tag.bytes().all(|octet| octet.is_ascii_alphanumeric() || octet == b'-')
+                    && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
                     && !tag.starts_with('-')
                     && !tag.ends_with('-');
-                if !tag_good || !value.bytes().all(|octet| octet.is_ascii_graphic()) {
+                if !tag_good || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
                     return None;
                 }
                 parameters.push((tag.to_ascii_lowercase(), value.to_owned()));

@@ -145,8 +145,8 @@ impl Validator {
                 format!("cannot connect to port {port} of {identifier}: {why}"),
             )
         })?;
-        let place = format!("port {port} of {identifier} at {}", connected.address);
-        tls_alpn01::prove(self.tls.clone(), connected.stream, identifier, question, &place).await
+        let endpoint = format!("port {port} of {identifier} at {}", connected.address);
+        tls_alpn01::prove(self.tls.clone(), connected.stream, identifier, question, &endpoint).await
     }
 }
 

@@ -80,7 +80,7 @@ fn accepts(
         return Err("a wildcard requires policy=wildcard".to_owned());
     }
     let Some(until) = single("persistuntil")? else { return Ok(None) };
-    let digits = !until.is_empty() && until.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = !until.is_empty() && until.bytes().all(|byte| byte.is_ascii_digit());
     match until.parse::<i64>() {
         Ok(until) if digits && until >= now => Ok(Some(until)),
         Ok(_) if digits => Err(format!("persistUntil={until} is in the past")),

@@ -101,7 +101,7 @@ impl Dns {
         let mut name = Name::from_ascii(text).map_err(|_| DnsError::BadName(text.to_owned()))?;
         name.set_fqdn(true);
         for _ in 0..ALIASES_MAX {
-            let message = self.ask(&name, kind).await?;
+            let message = self.send_query(&name, kind).await?;
             let end = canonical_name(&name, &message).ok_or_else(|| DnsError::Aliases(text.to_owned()))?;
             let found: Vec<T> = message
                 .answers
@@ -121,14 +121,14 @@ impl Dns {
     }
 
     /// Queries the servers one after the other until one returns a usable response. Each lookup starts with a different server.
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Message, DnsError> {
+    async fn send_query(&self, name: &Name, kind: RecordType) -> Result<Message, DnsError> {
         let mut worst = DnsError::Silent(name.to_ascii());
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         for turn in 0..self.servers.len() {
             let server = self.servers[(first + turn) % self.servers.len()];
             let deadline = Deadline::within(SERVER_LIMIT);
             let Ok(message) =
-                resolve::ask(server, name, kind, resolve::Recursion::Desired, TIMEOUT, deadline).await
+                resolve::send_query(server, name, kind, resolve::Recursion::Desired, TIMEOUT, deadline).await
             else {
                 continue;
             };

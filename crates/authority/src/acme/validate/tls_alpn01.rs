@@ -43,25 +43,25 @@ pub(crate) async fn prove(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     identifier: &Identifier,
     question: &ValidationRequest,
-    place: &str,
+    endpoint: &str,
 ) -> Result<Proven, Failure> {
     let name = server_name(identifier);
     let name = ServerName::try_from(name.clone())
         .map_err(|error| Failure::permanent(Kind::Malformed, format!("{name}: {error}")))?;
-    let tls = |error: io::Error| Failure::transient(Kind::Tls, format!("{place}: {error}"));
+    let tls = |error: io::Error| Failure::transient(Kind::Tls, format!("{endpoint}: {error}"));
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(tls)?;
     let (_, session) = stream.get_ref();
     if session.alpn_protocol() != Some(PROTOCOL) {
         return Err(Failure::transient(
             Kind::Tls,
-            format!("{place} did not negotiate the protocol acme-tls/1"),
+            format!("{endpoint} did not negotiate the protocol acme-tls/1"),
         ));
     }
     let leaf = session.peer_certificates().and_then(|chain| chain.first());
     let expected = sha256(question.key_authorization().as_bytes());
     judge(leaf.map_or(&[][..], |leaf| leaf.as_ref()), identifier, &expected)
-        .map_err(|reason| Failure::transient(Kind::Unauthorized, format!("{place}: {reason}")))?;
-    Ok(Proven::by(format!("TLS handshake with {place}")))
+        .map_err(|reason| Failure::transient(Kind::Unauthorized, format!("{endpoint}: {reason}")))?;
+    Ok(Proven::by(format!("TLS handshake with {endpoint}")))
 }
 
 /// Returns the server name for SNI: the name, or the reverse name of an IP address (RFC 8738 section 6).

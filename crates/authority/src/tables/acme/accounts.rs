@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::external_keys;
 use super::handle::Acme;
 use super::lines::{from_lines, lines};
-use super::place::{place, placed};
+use super::position::{position, position_of};
 use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
@@ -277,13 +277,13 @@ impl Acme<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeAccount>, StoreError> {
-        let place = place(after, "acme-accounts")?;
+        let position = position(after, "acme-accounts")?;
         let (limit, row_limit) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, ACCOUNTS, vec![place, row_limit.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, ACCOUNTS, vec![position, row_limit.into()]).await?;
         page(rows, limit, "acme-accounts", |row| {
             let account = account(row)?;
-            let place = placed(account.id);
-            Ok((account, place))
+            let position = position_of(account.id);
+            Ok((account, position))
         })
     }
 

@@ -234,7 +234,7 @@ fn reusable(count: usize) -> String {
     )
 }
 
-fn held(count: usize) -> String {
+fn authorized_identifiers(count: usize) -> String {
     format!(
         "-- acme_authorizations_held_{count}\nSELECT DISTINCT identifier, wildcard FROM acme_authorizations \
          WHERE account = ?1 AND expires_at > ?2 AND identifier IN ({}) AND status = {} AND method <> {NOT_NEEDED}",
@@ -244,7 +244,7 @@ fn held(count: usize) -> String {
 }
 
 pub(super) fn composed() -> Vec<String> {
-    let forms: [fn(usize) -> String; 2] = [reusable, held];
+    let forms: [fn(usize) -> String; 2] = [reusable, authorized_identifiers];
     forms.into_iter().flat_map(|form| SIZES.into_iter().map(form)).collect()
 }
 
@@ -350,8 +350,8 @@ impl Acme<'_> {
     pub async fn authorizations(self, ids: &[Uuid]) -> Result<Vec<AcmeAuthorization>, StoreError> {
         let rows = self.0.among(&AUTHORIZATIONS, ids.iter().map(|id| id.simple())).await?;
         let mut found = rows.into_iter().map(authorization).collect::<Result<Vec<_>, _>>()?;
-        let places: HashMap<Uuid, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        found.sort_by_key(|one| places.get(&one.id).copied());
+        let indexes: HashMap<Uuid, usize> = ids.iter().enumerate().map(|(index, id)| (*id, index)).collect();
+        found.sort_by_key(|one| indexes.get(&one.id).copied());
         Ok(found)
     }
 
@@ -382,7 +382,7 @@ impl Acme<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn held(
+    pub async fn authorized_identifiers(
         self,
         account: Uuid,
         identifiers: &[String],
@@ -393,7 +393,7 @@ impl Acme<'_> {
             let Some((size, padded)) = padded(part) else { continue };
             let mut parameters: Vec<Value> = vec![account.into(), now_us.into()];
             parameters.extend(padded.into_iter().map(Value::from));
-            for mut row in self.0.rows(Cost::Point, &held(size), parameters).await? {
+            for mut row in self.0.rows(Cost::Point, &authorized_identifiers(size), parameters).await? {
                 found.push((row.text()?, row.flag()?));
             }
         }

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::handle::Acme;
 use super::lines::{from_lines, lines};
-use super::place::{place, placed};
+use super::position::{position, position_of};
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
@@ -154,13 +154,13 @@ impl Acme<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeExternalKey>, StoreError> {
-        let place = place(after, "acme-external-keys")?;
+        let position = position(after, "acme-external-keys")?;
         let (limit, row_limit) = limit_of(limit);
-        let rows = self.0.rows(Cost::Walk, KEYS, vec![place, row_limit.into()]).await?;
+        let rows = self.0.rows(Cost::Walk, KEYS, vec![position, row_limit.into()]).await?;
         page(rows, limit, "acme-external-keys", |row| {
             let key = external_key(row)?;
-            let place = placed(key.id);
-            Ok((key, place))
+            let position = position_of(key.id);
+            Ok((key, position))
         })
     }
 }

@@ -10,7 +10,7 @@ mod handle;
 mod lines;
 mod orders;
 mod overrides;
-mod place;
+mod position;
 
 use db::{BulkStatement, ModuleStatements};
 pub use handle::Acme;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::authorizations::{AcmeAuthorization, ids};
 use super::handle::Acme;
 use super::lines::{from_lines, lines};
-use super::place::{place, placed};
+use super::position::{position, position_of};
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
@@ -276,9 +276,9 @@ impl Acme<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AcmeOrder>, StoreError> {
-        let place = place(after, "acme-orders-of")?;
+        let position = position(after, "acme-orders-of")?;
         let (limit, row_limit) = limit_of(limit);
-        let parameters = vec![account.into(), place, row_limit.into()];
+        let parameters = vec![account.into(), position, row_limit.into()];
         page(self.0.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
     }
 
@@ -287,10 +287,10 @@ impl Acme<'_> {
     /// # Errors
     /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn orders(self, after: Option<&Cursor>, limit: usize) -> Result<Page<AcmeOrder>, StoreError> {
-        let place = place(after, "acme-orders")?;
+        let position = position(after, "acme-orders")?;
         let (limit, row_limit) = limit_of(limit);
         page(
-            self.0.rows(Cost::Walk, ORDERS, vec![place, row_limit.into()]).await?,
+            self.0.rows(Cost::Walk, ORDERS, vec![position, row_limit.into()]).await?,
             limit,
             "acme-orders",
             keyed,
@@ -395,8 +395,8 @@ impl Acme<'_> {
 
 fn keyed(row: Row) -> Result<(AcmeOrder, Vec<Value>), StoreError> {
     let order = order(row)?;
-    let place = placed(order.id);
-    Ok((order, place))
+    let position = position_of(order.id);
+    Ok((order, position))
 }
 
 fn order(mut row: Row) -> Result<AcmeOrder, StoreError> {

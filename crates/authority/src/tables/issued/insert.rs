@@ -155,15 +155,15 @@ async fn claim_idempotency_keys(
     let keyed: Vec<(usize, &NewIssued, IdempotencyHashes)> = rows
         .iter()
         .enumerate()
-        .filter(|(place, _)| insertions[*place] == Insertion::New)
-        .filter_map(|(place, row)| row.once.map(|once| (place, row, once)))
+        .filter(|(index, _)| insertions[*index] == Insertion::New)
+        .filter_map(|(index, row)| row.idempotency.map(|idempotency| (index, row, idempotency)))
         .collect();
     if keyed.is_empty() {
         return Ok(());
     }
     let columns = vec![
-        Column::Blob(keyed.iter().map(|(_, _, once)| once.key_sha256.to_vec()).collect()),
-        Column::Blob(keyed.iter().map(|(_, _, once)| once.request_sha256.to_vec()).collect()),
+        Column::Blob(keyed.iter().map(|(_, _, idempotency)| idempotency.key_sha256.to_vec()).collect()),
+        Column::Blob(keyed.iter().map(|(_, _, idempotency)| idempotency.request_sha256.to_vec()).collect()),
         Column::Uuid(keyed.iter().map(|(_, row, _)| row.id).collect()),
         Column::Int(keyed.iter().map(|(_, row, _)| row.issued_at_us).collect()),
     ];
@@ -171,14 +171,14 @@ async fn claim_idempotency_keys(
     let claimed: HashSet<Uuid> = claimed.into_iter().map(|mut row| row.uuid()).collect::<Result<_, _>>()?;
     let lost: Vec<&(usize, &NewIssued, IdempotencyHashes)> =
         keyed.iter().filter(|(_, row, _)| !claimed.contains(&row.id)).collect();
-    let keys = Column::Blob(lost.iter().map(|(_, _, once)| once.key_sha256.to_vec()).collect());
+    let keys = Column::Blob(lost.iter().map(|(_, _, idempotency)| idempotency.key_sha256.to_vec()).collect());
     let mut used = HashMap::with_capacity(lost.len());
     for mut row in tx.bulk(&KEYS_USED, vec![keys]).await? {
         used.insert(row.hash()?, UsedIdempotencyKey { request_sha256: row.hash()?, id: row.uuid()? });
     }
-    for (place, _, once) in lost {
-        let before = used.get(&once.key_sha256).copied();
-        insertions[*place] = Insertion::Repeated(before.ok_or_else(|| {
+    for (index, _, idempotency) in lost {
+        let before = used.get(&idempotency.key_sha256).copied();
+        insertions[*index] = Insertion::Repeated(before.ok_or_else(|| {
             StoreError::Corrupt("an idempotency key exists but its record is missing".to_owned())
         })?);
     }

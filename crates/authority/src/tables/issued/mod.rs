@@ -62,7 +62,7 @@ pub struct NewIssued {
     /// Number of the CRL shard that lists the certificate after its revocation; 0 for the full CRL.
     pub shard: u32,
     /// Hashes of the idempotency key and of the request. A repeated request with this key gets the same certificate.
-    pub once: Option<IdempotencyHashes>,
+    pub idempotency: Option<IdempotencyHashes>,
 }
 
 /// Hashes of an idempotency key and of its request.

@@ -185,8 +185,8 @@ impl Revocations<'_> {
         let found = self.0.rows(Cost::Walk, BLOCKED, parameters).await?;
         page(found, limit, "blocked-keys", |mut row| {
             let key = BlockedKey { spki_sha256: row.hash()?, blocked_at_us: row.int()?, actor: row.text()? };
-            let place = vec![key.blocked_at_us.into(), hex(&key.spki_sha256).into()];
-            Ok((key, place))
+            let position = vec![key.blocked_at_us.into(), hex(&key.spki_sha256).into()];
+            Ok((key, position))
         })
     }
 

@@ -20,8 +20,8 @@ use x509::build::{self, Extension};
 
 pub(crate) const BASE: &str = "https://acme.test";
 
-pub(crate) fn b64(octets: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+pub(crate) fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// A response of the server.
@@ -234,8 +234,8 @@ impl Client {
     }
 
     pub(crate) async fn nonce(&self) -> String {
-        let kept = self.nonce.lock().unwrap().take();
-        if let Some(nonce) = kept {
+        let cached = self.nonce.lock().unwrap().take();
+        if let Some(nonce) = cached {
             return nonce;
         }
         let url = format!("{BASE}/acme/new-nonce");

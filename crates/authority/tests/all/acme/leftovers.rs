@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::client::{Client, b64, csr};
 use super::flow::{download, finalize, issue, prove};
-use super::world::{AcmePlace, eventually};
-use crate::place::Fixture;
+use super::world::{AcmeFixture, eventually};
+use crate::fixture::Fixture;
 
 /// The maximum number of statements of one order, including those that read the account again. Concurrent orders share statements.
 const ORDER_STATEMENTS_MAX: u64 = 30;
@@ -18,49 +18,50 @@ fn id(url: &str) -> Uuid {
     url.rsplit('/').next().unwrap().parse().unwrap()
 }
 
-pub(crate) async fn interrupted_validation_completes_after_restart(place: Fixture) {
-    let mut place = AcmePlace::new(place).await;
-    place.halt().await;
-    let mut client = Client::registered(&place.acme).await;
+pub(crate) async fn interrupted_validation_completes_after_restart(fixture: Fixture) {
+    let mut fixture = AcmeFixture::new(fixture).await;
+    fixture.halt().await;
+    let mut client = Client::registered(&fixture.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;
-    place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+    fixture.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
     let posted = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
     assert_eq!(posted["status"], "processing");
     // The process ended, so no worker has the authorization. On PostgreSQL another node may hold it until its lease expires.
-    if place.place.store.is_postgres() {
-        place.place.advance(120);
+    if fixture.fixture.store.is_postgres() {
+        fixture.fixture.advance(120);
     }
-    place.restart().await;
-    client.acme = place.acme.clone();
+    fixture.restart().await;
+    client.acme = fixture.acme.clone();
     let _ = client.fetch(client.kid.as_deref().unwrap()).await;
     let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
     assert_eq!(found["status"], "valid");
 }
 
-pub(crate) async fn validation_claim_is_released_on_shutdown(place: Fixture) {
-    let mut place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 600_000).await;
-    let mut client = Client::registered(&place.acme).await;
+pub(crate) async fn validation_claim_is_released_on_shutdown(fixture: Fixture) {
+    let mut fixture =
+        AcmeFixture::with(fixture, |options| options.validation.pause_milliseconds = 600_000).await;
+    let mut client = Client::registered(&fixture.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;
     client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
     // The resource is missing at the first attempt. Attempts continue for ten minutes, and the claim lasts longer.
-    let acme = place.acme.clone();
-    eventually("the first try", async || (!place.net.requests().is_empty()).then_some(())).await;
+    let acme = fixture.acme.clone();
+    eventually("the first try", async || (!fixture.net.requests().is_empty()).then_some(())).await;
     assert_eq!(acme.figures().validations_running, 1);
-    place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
-    place.halt().await;
-    let row = authority::tables::Acme::of(&place.place.store)
+    fixture.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+    fixture.halt().await;
+    let row = authority::tables::Acme::of(&fixture.fixture.store)
         .authorization(id(order["authorizations"][0].as_str().unwrap()));
     let claimed = row.await.unwrap().unwrap().claimed_until_us;
-    assert!(claimed.is_some_and(|until| until <= place.place.clock.now_us()), "{claimed:?}");
+    assert!(claimed.is_some_and(|until| until <= fixture.fixture.clock.now_us()), "{claimed:?}");
     // A challenge that is answered while no worker runs is free to claim immediately.
     let next = client.order(&["b.test"]).await.ok().json();
     let later = client.challenge(&next, 0, "http-01").await;
-    place.net.challenge(later["token"].as_str().unwrap(), &client.key_authorization(&later));
+    fixture.net.challenge(later["token"].as_str().unwrap(), &client.key_authorization(&later));
     client.post(later["url"].as_str().unwrap(), json!({})).await.ok();
-    place.restart().await;
-    client.acme = place.acme.clone();
+    fixture.restart().await;
+    client.acme = fixture.acme.clone();
     let _ = client.fetch(client.kid.as_deref().unwrap()).await;
     for order in [order, next] {
         let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
@@ -69,15 +70,15 @@ pub(crate) async fn validation_claim_is_released_on_shutdown(place: Fixture) {
 }
 
 /// Creates an order that was finalized by a process which then ended, before or after it issued.
-async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (String, Vec<u8>) {
+async fn left_processing(fixture: &AcmeFixture, client: &Client, name: &str) -> (String, Vec<u8>) {
     let answer = client.order(&[name]).await.ok();
-    prove(place, client, &answer.json()).await;
+    prove(fixture, client, &answer.json()).await;
     let (_, csr) = csr(&[name]);
     let url = answer.header("location");
-    let claimed_until_us = place.place.clock.now_us() + 1_000_000;
+    let claimed_until_us = fixture.fixture.clock.now_us() + 1_000_000;
     let left = AcmeFinalizedOrder { id: id(&url), csr: csr.clone(), claimed_until_us };
-    let begun = place
-        .place
+    let begun = fixture
+        .fixture
         .store
         .write("test", move |tx| async move { begin_acme_issuances(tx, &[left]).await }.boxed())
         .await
@@ -86,33 +87,33 @@ async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (Str
     (url, csr)
 }
 
-pub(crate) async fn interrupted_order_is_finished_by_the_next_poll(place: Fixture) {
-    let mut place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let (url, csr) = left_processing(&place, &client, "a.test").await;
-    place.halt().await;
+pub(crate) async fn interrupted_order_is_finished_by_the_next_poll(fixture: Fixture) {
+    let mut fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (url, csr) = left_processing(&fixture, &client, "a.test").await;
+    fixture.halt().await;
     let waiting = client.fetch(&url).await.ok();
     assert_eq!(
         (&waiting.json()["status"], waiting.header("retry-after").is_empty()),
         (&json!("processing"), false)
     );
     // Finalizing again with any CSR changes nothing.
-    let again = client.post(&format!("{url}/finalize"), json!({"csr": b64(&csr)})).await;
-    assert_eq!(again.problem(), "orderNotReady");
-    place.place.advance(2);
+    let repeated = client.post(&format!("{url}/finalize"), json!({"csr": b64(&csr)})).await;
+    assert_eq!(repeated.problem(), "orderNotReady");
+    fixture.fixture.advance(2);
     let done = client.fetch(&url).await.ok().json();
     assert_eq!(done["status"], "valid");
     download(&client, &done).await;
 }
 
-pub(crate) async fn interrupted_order_is_finished_at_startup(place: Fixture) {
-    let mut place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let (url, _) = left_processing(&place, &client, "a.test").await;
-    place.halt().await;
-    place.place.advance(2);
-    place.restart().await;
-    let store = place.place.store.clone();
+pub(crate) async fn interrupted_order_is_finished_at_startup(fixture: Fixture) {
+    let mut fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (url, _) = left_processing(&fixture, &client, "a.test").await;
+    fixture.halt().await;
+    fixture.fixture.advance(2);
+    fixture.restart().await;
+    let store = fixture.fixture.store.clone();
     let order = eventually("the certificate", async || {
         authority::tables::Acme::of(&store)
             .order(id(&url))
@@ -124,18 +125,19 @@ pub(crate) async fn interrupted_order_is_finished_at_startup(place: Fixture) {
     assert!(order.certificate.is_some());
 }
 
-pub(crate) async fn concurrent_polls_of_an_interrupted_order_issue_one_certificate(place: Fixture) {
-    let mut place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let (url, _) = left_processing(&place, &client, "a.test").await;
-    place.halt().await;
-    place.place.advance(2);
-    let there = client.at(&place.another());
-    let polls = (0..4).map(|turn| if turn % 2 == 0 { &client } else { &there }).map(|one| one.fetch(&url));
+pub(crate) async fn concurrent_polls_of_an_interrupted_order_issue_one_certificate(fixture: Fixture) {
+    let mut fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (url, _) = left_processing(&fixture, &client, "a.test").await;
+    fixture.halt().await;
+    fixture.fixture.advance(2);
+    let other_client = client.at(&fixture.another());
+    let polls =
+        (0..4).map(|turn| if turn % 2 == 0 { &client } else { &other_client }).map(|one| one.fetch(&url));
     for answer in futures_util::future::join_all(polls).await {
         answer.ok();
     }
-    let store = &place.place.store;
+    let store = &fixture.fixture.store;
     let order = authority::tables::Acme::of(store).order(id(&url)).await.unwrap().unwrap();
     assert_eq!(order.status, AcmeOrderStatus::Valid);
     let requester = format!("acme:{}", id(client.kid.as_deref().unwrap()));
@@ -147,15 +149,15 @@ pub(crate) async fn concurrent_polls_of_an_interrupted_order_issue_one_certifica
     assert_eq!(page.rows.len(), 1);
 }
 
-pub(crate) async fn order_rejected_at_finalization_stays_invalid_with_its_error(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn order_rejected_at_finalization_stays_invalid_with_its_error(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
     let answer = client.order(&["a.test"]).await.ok();
-    prove(&place, &client, &answer.json()).await;
+    prove(&fixture, &client, &answer.json()).await;
     // Between newOrder and finalize the profile stopped allowing the name.
     let mut profile = super::world::profile("default");
     profile.names = serde_json::from_value(json!({"dns_allowed": ["b.test"]})).unwrap();
-    place.place.authority.put_profile(profile, None, "user:a").await.unwrap();
+    fixture.fixture.authority.put_profile(profile, None, "user:a").await.unwrap();
     let (refused, _) = finalize(&client, &answer.json(), &["a.test"]).await;
     let order = refused.ok().json();
     assert_eq!(order["status"], "invalid");
@@ -163,27 +165,27 @@ pub(crate) async fn order_rejected_at_finalization_stays_invalid_with_its_error(
     assert_eq!(client.fetch(&answer.header("location")).await.ok().json()["status"], "invalid");
 }
 
-pub(crate) async fn ended_orders_are_deleted_after_the_retention_period(place: Fixture) {
-    let mut place = AcmePlace::with(place, |options| options.keep_ended_seconds = 3_600).await;
-    let client = Client::registered(&place.acme).await;
-    let (earlier, _) = issue(&place, &client, &["earlier.test"]).await;
-    place.place.advance(300);
-    let (url, _) = issue(&place, &client, &["a.test"]).await;
-    let kept = client.fetch(&url).await.ok().json();
-    let authorization = id(kept["authorizations"][0].as_str().unwrap());
-    place.place.advance(86_400 + 3_500);
-    place.restart().await;
-    let store = place.place.store.clone();
-    let gone = async || {
+pub(crate) async fn ended_orders_are_deleted_after_the_retention_period(fixture: Fixture) {
+    let mut fixture = AcmeFixture::with(fixture, |options| options.keep_ended_seconds = 3_600).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (earlier, _) = issue(&fixture, &client, &["earlier.test"]).await;
+    fixture.fixture.advance(300);
+    let (url, _) = issue(&fixture, &client, &["a.test"]).await;
+    let retained = client.fetch(&url).await.ok().json();
+    let authorization = id(retained["authorizations"][0].as_str().unwrap());
+    fixture.fixture.advance(86_400 + 3_500);
+    fixture.restart().await;
+    let store = fixture.fixture.store.clone();
+    let deleted = async || {
         authority::tables::Acme::of(&store).order(id(&earlier)).await.unwrap().is_none().then_some(())
     };
-    eventually("the deletion of the earlier one", gone).await;
+    eventually("the deletion of the earlier one", deleted).await;
     assert!(
         authority::tables::Acme::of(&store).order(id(&url)).await.unwrap().is_some(),
         "its time is not over"
     );
-    place.place.advance(200);
-    place.restart().await;
+    fixture.fixture.advance(200);
+    fixture.restart().await;
     eventually("the deletion", async || {
         let order = authority::tables::Acme::of(&store).order(id(&url)).await.unwrap();
         let proof = authority::tables::Acme::of(&store).authorization(authorization).await.unwrap();
@@ -199,9 +201,9 @@ pub(crate) async fn ended_orders_are_deleted_after_the_retention_period(place: F
     assert_eq!(page.rows.len(), 2);
 }
 
-pub(crate) async fn account_orders_are_listed_in_pages(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn account_orders_are_listed_in_pages(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
     let mut made = Vec::new();
     for number in 0..103 {
         made.push(client.order(&[&format!("n{number}.test")]).await.ok().header("location"));
@@ -222,13 +224,13 @@ pub(crate) async fn account_orders_are_listed_in_pages(place: Fixture) {
     assert_eq!(bad.problem(), "malformed");
 }
 
-pub(crate) async fn new_order_statement_count_is_independent_of_the_number_of_names(place: Fixture) {
-    let mut place = AcmePlace::new(place).await;
-    place.halt().await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn new_order_statement_count_is_independent_of_the_number_of_names(fixture: Fixture) {
+    let mut fixture = AcmeFixture::new(fixture).await;
+    fixture.halt().await;
+    let client = Client::registered(&fixture.acme).await;
     // This order loads the account and its limits into the cache.
     client.order(&["warm.test"]).await.ok();
-    let store = &place.place.store;
+    let store = &fixture.fixture.store;
     let count = async |names: usize| {
         let names: Vec<String> = (0..names).map(|number| format!("n{number}.test")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -242,15 +244,15 @@ pub(crate) async fn new_order_statement_count_is_independent_of_the_number_of_na
 }
 
 /// Counts every statement of a complete order to its certificate, without validation.
-pub(crate) async fn order_statement_count_is_independent_of_the_number_of_names(place: Fixture) {
-    let mut place = AcmePlace::with(place, |options| {
+pub(crate) async fn order_statement_count_is_independent_of_the_number_of_names(fixture: Fixture) {
+    let mut fixture = AcmeFixture::with(fixture, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), trusting);
     })
     .await;
-    place.halt().await;
-    let client = Client::registered(&place.acme).await;
-    let store = place.place.store.clone();
+    fixture.halt().await;
+    let client = Client::registered(&fixture.acme).await;
+    let store = fixture.fixture.store.clone();
     let cost = async |names: usize, from: usize| {
         let names: Vec<String> = (from..from + names).map(|number| format!("n{number}.test")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

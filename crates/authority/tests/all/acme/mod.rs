@@ -15,11 +15,11 @@ macro_rules! each {
     ($($module:ident::$case:ident)*) => {
         mod sqlite { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(crate::place::Fixture::sqlite().await).await; }
+            async fn $case() { super::$module::$case(crate::fixture::Fixture::sqlite().await).await; }
         )* }
         mod postgres { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(crate::place::Fixture::postgres().await).await; }
+            async fn $case() { super::$module::$case(crate::fixture::Fixture::postgres().await).await; }
         )* }
     };
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::client::{AccountKey, BASE, Client, b64, csr, csr_of, identifier};
 use super::flow::{finalize, issue, prove};
-use super::world::{AcmePlace, eventually};
-use crate::place::Fixture;
+use super::world::{AcmeFixture, eventually};
+use crate::fixture::Fixture;
 
 fn url(path: &str) -> String {
     format!("{BASE}/acme/{path}")
@@ -19,10 +19,10 @@ fn wanted(names: &[&str]) -> String {
     json!({"identifiers": names.iter().map(|name| identifier(name)).collect::<Vec<_>>()}).to_string()
 }
 
-pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let other = Client::registered(&place.acme).await;
+pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let other = Client::registered(&fixture.acme).await;
     let new_order = url("new-order");
     let send = async |header: &Value, key: &AccountKey| {
         client.send(&new_order, &key.jws(header, &wanted(&["a.test"]))).await
@@ -33,9 +33,9 @@ pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(place: F
     assert_eq!(send(&header, &client.key).await.status, StatusCode::CREATED);
     let replayed = send(&header, &client.key).await;
     assert_eq!(replayed.problem(), "badNonce");
-    let mut again = header.clone();
-    again["nonce"] = json!(replayed.header("replay-nonce"));
-    assert_eq!(send(&again, &client.key).await.status, StatusCode::CREATED);
+    let mut retry = header.clone();
+    retry["nonce"] = json!(replayed.header("replay-nonce"));
+    assert_eq!(send(&retry, &client.key).await.status, StatusCode::CREATED);
 
     type Change = (&'static str, fn(&mut Value, &Client, &Client), StatusCode, &'static str);
     let table: [Change; 9] = [
@@ -130,14 +130,14 @@ pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(place: F
     }
 }
 
-pub(crate) async fn resources_of_another_account_are_reported_as_not_found(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let (owner, thief) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+pub(crate) async fn resources_of_another_account_are_reported_as_not_found(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let (owner, thief) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
     let order = owner.order(&["a.test"]).await.ok();
     let (order_url, order) = (order.header("location"), order.json());
     let authorization = order["authorizations"][0].as_str().unwrap().to_owned();
     let challenge = owner.challenge(&order, 0, "http-01").await["url"].as_str().unwrap().to_owned();
-    let (done_url, _) = issue(&place, &owner, &["b.test"]).await;
+    let (done_url, _) = issue(&fixture, &owner, &["b.test"]).await;
     let done = owner.fetch(&done_url).await.ok().json();
     let certificate = done["certificate"].as_str().unwrap().to_owned();
     // For another account the resources do not exist: the answer is the same as for an unknown ID.
@@ -168,14 +168,14 @@ pub(crate) async fn resources_of_another_account_are_reported_as_not_found(place
     assert_eq!(owner.fetch(&absent).await.status, StatusCode::NOT_FOUND);
 }
 
-pub(crate) async fn invalid_finalize_requests_are_rejected(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn invalid_finalize_requests_are_rejected(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
     let answer = client.order(&["a.test", "b.test"]).await.ok();
     let (order_url, order) = (answer.header("location"), answer.json());
     let (early, _) = finalize(&client, &order, &["a.test", "b.test"]).await;
     assert_eq!((early.status, early.problem().as_str()), (StatusCode::FORBIDDEN, "orderNotReady"));
-    prove(&place, &client, &order).await;
+    prove(&fixture, &client, &order).await;
     let finalize_url = order["finalize"].as_str().unwrap();
     let other = PrivateKey::generate(KeyType::P521).unwrap();
     let mut unsigned = csr(&["a.test", "b.test"]).1;
@@ -207,21 +207,21 @@ pub(crate) async fn invalid_finalize_requests_are_rejected(place: Fixture) {
 
     // A deactivated authorization, then an expired order.
     let order = client.order(&["c.test"]).await.ok().json();
-    prove(&place, &client, &order).await;
+    prove(&fixture, &client, &order).await;
     client.post(order["authorizations"][0].as_str().unwrap(), json!({"status": "deactivated"})).await.ok();
     let (refused, _) = finalize(&client, &order, &["c.test"]).await;
     assert_eq!(refused.problem(), "orderNotReady");
     let answer = client.order(&["d.test"]).await.ok();
-    prove(&place, &client, &answer.json()).await;
-    place.place.advance(86_401);
+    prove(&fixture, &client, &answer.json()).await;
+    fixture.fixture.advance(86_401);
     let (refused, _) = finalize(&client, &answer.json(), &["d.test"]).await;
     assert_eq!(refused.problem(), "orderNotReady");
     let late = client.fetch(&answer.header("location")).await.ok().json();
     assert_eq!(late["status"], "invalid");
 }
 
-pub(crate) async fn orders_for_disallowed_names_are_rejected(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn orders_for_disallowed_names_are_rejected(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         options.names_max = 3;
         let web = DirectoryOptions {
             methods: vec![authority::acme::Method::Http01],
@@ -230,7 +230,7 @@ pub(crate) async fn orders_for_disallowed_names_are_rejected(place: Fixture) {
         options.directories.insert("web".to_owned(), web);
     })
     .await;
-    let client = Client::registered(&place.acme).await;
+    let client = Client::registered(&fixture.acme).await;
     let one = client.order(&["a.example"]).await;
     assert_eq!(
         (one.problem().as_str(), &one.json()["identifier"]),
@@ -257,8 +257,8 @@ pub(crate) async fn orders_for_disallowed_names_are_rejected(place: Fixture) {
     assert_eq!(twice["identifiers"], json!([identifier("a.test")]));
 }
 
-pub(crate) async fn external_account_binding_is_required_and_limits_the_account(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn external_account_binding_is_required_and_limits_the_account(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         let bound = DirectoryOptions { external_account_required: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), bound);
     })
@@ -266,7 +266,7 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
     // Set before the first request, because nodes cache ownership for a few seconds.
     for (team, name) in [("a", "a.test"), ("b", "b.test")] {
         let owns = authority::teams::Owns { names: vec![name.to_owned()], ..Default::default() };
-        let put = place.place.store.write("test", move |tx| {
+        let put = fixture.fixture.store.write("test", move |tx| {
             let owns = owns.clone();
             Box::pin(async move {
                 authority::tables::put_team(tx, team, &owns, authority::teams::Quota::default(), 1).await
@@ -274,7 +274,7 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
         });
         put.await.unwrap();
     }
-    let acme = &place.acme;
+    let acme = &fixture.acme;
     let (open, bound) = (url("new-account"), url("web/new-account"));
     let meta = Client::new(acme).get(&url("web/directory")).await.ok().json()["meta"].clone();
     assert_eq!(meta["externalAccountRequired"], true);
@@ -346,9 +346,9 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
 
     // Keys that are reusable, expired and withdrawn.
     let shared = make(NewExternalKey { reusable: true, ..NewExternalKey::default() }).await;
-    let soon = place.place.clock.now_us() + 1_000_000;
+    let soon = fixture.fixture.clock.now_us() + 1_000_000;
     let brief = make(NewExternalKey { expires_at_us: Some(soon), ..NewExternalKey::default() }).await;
-    place.place.advance(2);
+    fixture.fixture.advance(2);
     let mut members = Vec::new();
     for _ in 0..2 {
         let mut member = Client::new(acme);
@@ -369,14 +369,14 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
     let more = json!({"externalAccountBinding": second.binding(&bound, &shared.kid, &shared.secret)});
     assert_eq!(second.register(&bound, more).await.problem(), "unauthorized");
     // The master key may be replaced in between.
-    let master = keys::MasterKeySource::File { path: place.place.path("newer"), create: true };
-    place.place.keystore.register_sealed_column(&authority::tables::acme::SEALED_SECRETS);
-    place.place.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
+    let master = keys::MasterKeySource::File { path: fixture.fixture.path("newer"), create: true };
+    fixture.fixture.keystore.register_sealed_column(&authority::tables::acme::SEALED_SECRETS);
+    fixture.fixture.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
 }
 
-pub(crate) async fn rate_limits_are_enforced_and_overridable(place: Fixture) {
+pub(crate) async fn rate_limits_are_enforced_and_overridable(fixture: Fixture) {
     let limit = |count| Some(Limit { count, seconds: 3_600 });
-    let place = AcmePlace::with(place, |options| {
+    let fixture = AcmeFixture::with(fixture, |options| {
         options.limits = LimitOptions {
             new_accounts: limit(2),
             orders: limit(4),
@@ -386,7 +386,7 @@ pub(crate) async fn rate_limits_are_enforced_and_overridable(place: Fixture) {
         options.validation.pause_milliseconds = 1;
     })
     .await;
-    let acme = &place.acme;
+    let acme = &fixture.acme;
     let mut client = Client::registered(acme).await;
     Client::registered(acme).await;
     let mut third = Client::new(acme);
@@ -410,7 +410,7 @@ pub(crate) async fn rate_limits_are_enforced_and_overridable(place: Fixture) {
     assert!(acme.delete_limit_override(stored.id, "user:a").await.unwrap());
     assert_eq!(Client::new(acme).register(&url("new-account"), json!({})).await.problem(), "rateLimited");
 
-    issue(&place, &client, &["a.test"]).await;
+    issue(&fixture, &client, &["a.test"]).await;
     assert_eq!(client.order(&["a.test"]).await.problem(), "rateLimited");
     let order = client.order(&["b.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;
@@ -435,17 +435,17 @@ pub(crate) async fn rate_limits_are_enforced_and_overridable(place: Fixture) {
     };
     acme.put_limit_override(over, "user:a").await.unwrap();
     client.order(&["e.test"]).await.ok();
-    place.place.advance(3_600);
+    fixture.fixture.advance(3_600);
     client.kid = client.kid.take();
     client.order(&["b.test"]).await.ok();
 }
 
-pub(crate) async fn order_for_a_profile_that_requires_approval_is_rejected(place: Fixture) {
-    let place = AcmePlace::new(place).await;
+pub(crate) async fn order_for_a_profile_that_requires_approval_is_rejected(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
     let mut profile = super::world::profile("web");
     profile.requires_approval = true;
-    place.place.authority.put_profile(profile, None, "user:a").await.unwrap();
-    let client = Client::registered(&place.acme).await;
+    fixture.fixture.authority.put_profile(profile, None, "user:a").await.unwrap();
+    let client = Client::registered(&fixture.acme).await;
     let answer = client.post(&url("web/new-order"), json!({"identifiers": [identifier("a.test")]})).await;
     assert_eq!(answer.problem(), "unauthorized");
 }

@@ -11,8 +11,8 @@ use x509::crl::Reason;
 
 use super::client::{AccountKey, BASE, Client, b64, csr_of, identifier};
 use super::flow::{download, finalize, issue, prove};
-use super::world::AcmePlace;
-use crate::place::Fixture;
+use super::world::AcmeFixture;
+use crate::fixture::Fixture;
 
 fn url(path: &str) -> String {
     format!("{BASE}/acme/{path}")
@@ -22,16 +22,16 @@ fn revoke(certificate: &Certificate) -> Value {
     json!({"certificate": b64(&certificate.der)})
 }
 
-async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<Reason> {
+async fn is_revoked(fixture: &AcmeFixture, certificate: &Certificate) -> Option<Reason> {
     let which = IssuedRef::Fingerprint(certificate.fingerprint);
-    let record = place.place.authority.issued(&which).await.unwrap().unwrap();
+    let record = fixture.fixture.authority.issued(&which).await.unwrap().unwrap();
     record.revocation.map(|facts| facts.reason)
 }
 
-pub(crate) async fn issuing_account_revokes_with_a_permitted_reason(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
-    let (_, chain) = issue(&place, &owner, &["a.test"]).await;
+pub(crate) async fn issuing_account_revokes_with_a_permitted_reason(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let (owner, other) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
+    let (_, chain) = issue(&fixture, &owner, &["a.test"]).await;
     let path = url("revoke-cert");
     let refused = other.post(&path, revoke(&chain[0])).await;
     assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
@@ -42,7 +42,7 @@ pub(crate) async fn issuing_account_revokes_with_a_permitted_reason(place: Fixtu
     }
     wanted["reason"] = json!(4);
     assert!(owner.post(&path, wanted.clone()).await.ok().body.is_empty());
-    assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Superseded));
+    assert_eq!(is_revoked(&fixture, &chain[0]).await, Some(Reason::Superseded));
     assert_eq!(owner.post(&path, wanted).await.problem(), "alreadyRevoked");
     // The CA's own certificate, and one that was not issued here.
     assert_eq!(owner.post(&path, revoke(&chain[1])).await.problem(), "unauthorized");
@@ -52,27 +52,27 @@ pub(crate) async fn issuing_account_revokes_with_a_permitted_reason(place: Fixtu
     assert_eq!(owner.post(&path, json!({"certificate": b64([0x30, 0])})).await.problem(), "malformed");
 }
 
-pub(crate) async fn account_authorized_for_all_names_revokes_the_certificate(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
-    let (_, chain) = issue(&place, &owner, &["a.test", "b.test"]).await;
+pub(crate) async fn account_authorized_for_all_names_revokes_the_certificate(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let (owner, other) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
+    let (_, chain) = issue(&fixture, &owner, &["a.test", "b.test"]).await;
     let order = other.order(&["a.test"]).await.ok().json();
-    prove(&place, &other, &order).await;
+    prove(&fixture, &other, &order).await;
     assert_eq!(other.post(&url("revoke-cert"), revoke(&chain[0])).await.problem(), "unauthorized");
     let order = other.order(&["b.test"]).await.ok().json();
-    prove(&place, &other, &order).await;
+    prove(&fixture, &other, &order).await;
     other.post(&url("revoke-cert"), revoke(&chain[0])).await.ok();
-    assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Unspecified));
+    assert_eq!(is_revoked(&fixture, &chain[0]).await, Some(Reason::Unspecified));
 }
 
-pub(crate) async fn trusted_authorization_does_not_permit_revocation_by_other_accounts(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn trusted_authorization_does_not_permit_revocation_by_other_accounts(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
     })
     .await;
-    let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
-    let (_, chain) = issue(&place, &owner, &["a.test"]).await;
+    let (owner, other) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
+    let (_, chain) = issue(&fixture, &owner, &["a.test"]).await;
     let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
     let order = other.post(&url("web/new-order"), order).await.ok().json();
     assert_eq!(order["status"], "ready");
@@ -82,44 +82,44 @@ pub(crate) async fn trusted_authorization_does_not_permit_revocation_by_other_ac
     let (answer, _) = finalize(&other, &order, &["a.test"]).await;
     let own = download(&other, &answer.ok().json()).await;
     other.post(&url("revoke-cert"), revoke(&own[0])).await.ok();
-    assert_eq!(is_revoked(&place, &own[0]).await, Some(Reason::Unspecified));
-    assert_eq!(is_revoked(&place, &chain[0]).await, None);
+    assert_eq!(is_revoked(&fixture, &own[0]).await, Some(Reason::Unspecified));
+    assert_eq!(is_revoked(&fixture, &chain[0]).await, None);
 }
 
-pub(crate) async fn certificate_key_revokes_its_own_certificate(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let owner = Client::registered(&place.acme).await;
+pub(crate) async fn certificate_key_revokes_its_own_certificate(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let owner = Client::registered(&fixture.acme).await;
     // One key signs both the CSR and the revocation request.
     let pair = AccountKey::p256();
     let key = pair.as_private_key();
     let mut chains = Vec::new();
     for name in ["a.test", "b.test"] {
         let order = owner.order(&[name]).await.ok().json();
-        prove(&place, &owner, &order).await;
+        prove(&fixture, &owner, &order).await;
         let answer =
             owner.post(order["finalize"].as_str().unwrap(), json!({"csr": b64(csr_of(&key, &[name]))})).await;
         chains.push(download(&owner, &answer.ok().json()).await);
     }
     let path = url("revoke-cert");
-    let stranger = Client::new(&place.acme);
+    let stranger = Client::new(&fixture.acme);
     let refused = stranger.post_with_key(&path, &revoke(&chains[0][0]).to_string()).await;
     assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
-    let holder = Client::with_key(&place.acme, pair);
+    let holder = Client::with_key(&fixture.acme, pair);
     let mut wanted = revoke(&chains[0][0]);
     wanted["reason"] = json!(1);
     holder.post_with_key(&path, &wanted.to_string()).await.ok();
     // A revocation with the certificate's own key proves that the key is compromised. All certificates with the key are revoked,
     // and the key is rejected from then on.
     for chain in &chains {
-        assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::KeyCompromise));
+        assert_eq!(is_revoked(&fixture, &chain[0]).await, Some(Reason::KeyCompromise));
     }
     let order = owner.order(&["c.test"]).await.ok().json();
-    prove(&place, &owner, &order).await;
-    let again =
+    prove(&fixture, &owner, &order).await;
+    let rejected =
         owner.post(order["finalize"].as_str().unwrap(), json!({"csr": b64(csr_of(&key, &["c.test"]))})).await;
-    let again = again.ok().json();
-    assert_eq!(again["status"], "invalid");
-    assert_eq!(again["error"]["type"], "urn:ietf:params:acme:error:badCSR");
+    let rejected = rejected.ok().json();
+    assert_eq!(rejected["status"], "invalid");
+    assert_eq!(rejected["error"]["type"], "urn:ietf:params:acme:error:badCSR");
     let mut account = holder;
     assert_eq!(account.register(&url("new-account"), json!({})).await.problem(), "badPublicKey");
 }
@@ -129,10 +129,10 @@ fn certificate_id(certificate: &Certificate) -> String {
     format!("{}.{}", b64(certificate.authority_key_id.as_ref().unwrap()), b64(certificate.serial.content()))
 }
 
-pub(crate) async fn renewal_info_suggests_a_window_and_past_dates_after_revocation(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let (_, chain) = issue(&place, &client, &["a.test"]).await;
+pub(crate) async fn renewal_info_suggests_a_window_and_past_dates_after_revocation(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (_, chain) = issue(&fixture, &client, &["a.test"]).await;
     let leaf = &chain[0];
     let id = certificate_id(leaf);
     let answer = client.get(&url(&format!("renewal-info/{id}"))).await.ok();
@@ -157,13 +157,13 @@ pub(crate) async fn renewal_info_suggests_a_window_and_past_dates_after_revocati
     // For a revoked certificate the window is in the past.
     client.post(&url("revoke-cert"), revoke(leaf)).await.ok();
     let (_, end) = window(&client.get(&url(&format!("renewal-info/{id}"))).await.ok().json());
-    assert!(end <= place.place.clock.now_seconds());
+    assert!(end <= fixture.fixture.clock.now_seconds());
 }
 
-pub(crate) async fn certificate_is_replaced_by_one_order_only(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
-    let (_, chain) = issue(&place, &client, &["a.test", "b.test"]).await;
+pub(crate) async fn certificate_is_replaced_by_one_order_only(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let (client, other) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
+    let (_, chain) = issue(&fixture, &client, &["a.test", "b.test"]).await;
     let id = certificate_id(&chain[0]);
     let replaces = json!({"replaces": id});
     assert_eq!(other.order_with(&["a.test"], replaces.clone()).await.problem(), "unauthorized");
@@ -171,7 +171,7 @@ pub(crate) async fn certificate_is_replaced_by_one_order_only(place: Fixture) {
     assert_eq!(client.order_with(&["a.test"], json!({"replaces": "AAAA.AAAA"})).await.problem(), "malformed");
     let order = client.order_with(&["a.test"], replaces.clone()).await.ok().json();
     assert_eq!(order["replaces"], json!(id));
-    prove(&place, &client, &order).await;
+    prove(&fixture, &client, &order).await;
     // Until the replacement is finalized, another one can be ordered.
     client.order_with(&["a.test"], replaces.clone()).await.ok();
     let (answer, _) = finalize(&client, &order, &["a.test"]).await;

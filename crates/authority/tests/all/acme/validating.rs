@@ -11,8 +11,8 @@ use x509::GeneralName;
 use super::client::{BASE, Client, b64};
 use super::flow::{finalize, prove};
 use super::net::{AlpnCertificate, Page, Reply};
-use super::world::AcmePlace;
-use crate::place::Fixture;
+use super::world::AcmeFixture;
+use crate::fixture::Fixture;
 
 /// Answers a challenge and waits until its authorization is no longer pending.
 async fn answer(client: &Client, order: &Value, challenge: &Value) -> Value {
@@ -31,10 +31,10 @@ fn digest(text: &str) -> String {
     b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()))
 }
 
-pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_response(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
-    let (http, tls) = (place.net.http.port(), place.net.tls.port());
+pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_response(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
+    let (http, tls) = (fixture.net.http.port(), fixture.net.tls.port());
     let redirect = |to: &str| {
         Page::Raw(format!(
             "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -86,8 +86,8 @@ pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_respo
             Some(("connection", "https://")),
         ),
     ];
-    place.net.page("/circle", redirect("/circle"));
-    place.net.address("metadata.test", Ipv4Addr::new(169, 254, 169, 254));
+    fixture.net.page("/circle", redirect("/circle"));
+    fixture.net.address("metadata.test", Ipv4Addr::new(169, 254, 169, 254));
     for (what, page, expected) in table {
         let order = client.order(&["a.test"]).await.ok().json();
         let challenge = client.challenge(&order, 0, "http-01").await;
@@ -96,8 +96,8 @@ pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_respo
             Page::Text(text) => Page::Text(text.replace("KEY", &key)),
             other => other,
         };
-        place.net.page("/good", Page::Text(key));
-        place
+        fixture.net.page("/good", Page::Text(key));
+        fixture
             .net
             .page(&format!("/.well-known/acme-challenge/{}", challenge["token"].as_str().unwrap()), filled);
         let found = answer(&client, &order, &challenge).await;
@@ -111,23 +111,23 @@ pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_respo
     }
 }
 
-pub(crate) async fn validation_of_loopback_addresses_is_rejected(place: Fixture) {
-    let place = AcmePlace::with(place, |options| options.validation.allow_networks.clear()).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn validation_of_loopback_addresses_is_rejected(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| options.validation.allow_networks.clear()).await;
+    let client = Client::registered(&fixture.acme).await;
     // The test's name server resolves every name to 127.0.0.1, where its web server answers.
     for (name, kind) in [("a.test", "http-01"), ("a.test", "tls-alpn-01"), ("127.0.0.1", "http-01")] {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, kind).await;
-        place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+        fixture.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
         let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
         assert!(problem == "connection" && detail.contains("loopback"), "{name} {kind}: {problem}: {detail}");
     }
-    assert_eq!(place.net.requests(), Vec::<String>::new());
+    assert_eq!(fixture.net.requests(), Vec::<String>::new());
 }
 
-pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
     let begin = async |name: &str, kind: &str| {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, kind).await;
@@ -135,24 +135,24 @@ pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(plac
         (order, challenge, text)
     };
     let (order, challenge, text) = begin("a.test", "dns-01").await;
-    place.net.txt("_acme-challenge.a.test", &["other", &text]);
+    fixture.net.txt("_acme-challenge.a.test", &["other", &text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
     // The wildcard uses the same record name.
     let (order, challenge, text) = begin("*.a.test", "dns-01").await;
-    place.net.txt("_acme-challenge.a.test", &[&text]);
+    fixture.net.txt("_acme-challenge.a.test", &[&text]);
     let found = answer(&client, &order, &challenge).await;
     assert_eq!((&found["status"], &found["wildcard"]), (&json!("valid"), &json!(true)));
     // Behind an alias that the name server does not follow itself.
     let (order, challenge, text) = begin("b.test", "dns-01").await;
-    place.net.alias("_acme-challenge.b.test", "elsewhere.example");
-    place.net.txt("elsewhere.example", &[&text]);
+    fixture.net.alias("_acme-challenge.b.test", "elsewhere.example");
+    fixture.net.txt("elsewhere.example", &[&text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
     // With enough other records that the DNS response needs TCP.
     let (order, challenge, text) = begin("c.test", "dns-01").await;
     let many: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(60))).collect();
     let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
     many.push(&text);
-    place.net.txt("_acme-challenge.c.test", &many);
+    fixture.net.txt("_acme-challenge.c.test", &many);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
 
     for (what, reply, kind, part) in [
@@ -162,16 +162,16 @@ pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(plac
     ] {
         let (order, challenge, _) = begin("d.test", "dns-01").await;
         if let Some(reply) = reply {
-            place.net.reply("_acme-challenge.d.test", RecordType::TXT, reply);
+            fixture.net.reply("_acme-challenge.d.test", RecordType::TXT, reply);
         }
         let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
         assert!(problem == kind && detail.contains(part), "{what}: {problem}: {detail}");
     }
     let (order, challenge, _) = begin("e.test", "dns-01").await;
-    place.net.txt("_acme-challenge.e.test", &["wrong"]);
+    fixture.net.txt("_acme-challenge.e.test", &["wrong"]);
     let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
     assert!(kind == "incorrectResponse" && detail.contains("wrong"), "{kind}: {detail}");
-    place.net.alias("_acme-challenge.f.test", "_acme-challenge.f.test");
+    fixture.net.alias("_acme-challenge.f.test", "_acme-challenge.f.test");
     let (order, challenge, _) = begin("f.test", "dns-01").await;
     let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
     assert!(kind == "dns" && detail.contains("loop"), "{kind}: {detail}");
@@ -181,29 +181,28 @@ pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(plac
     let hash =
         aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, client.kid.as_deref().unwrap().as_bytes());
     let label = base32(&hash.as_ref()[..10]);
-    place.net.txt(&format!("_{label}._acme-challenge.g.test"), &[&text]);
+    fixture.net.txt(&format!("_{label}._acme-challenge.g.test"), &[&text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
-    assert!(!place.net.questions().contains(&"_acme-challenge.g.test TXT".to_owned()));
+    assert!(!fixture.net.questions().contains(&"_acme-challenge.g.test TXT".to_owned()));
 }
 
 /// Encodes ten bytes in base32 (RFC 4648 section 6).
-fn base32(octets: &[u8]) -> String {
-    let bits: Vec<u8> =
-        octets.iter().flat_map(|octet| (0..8).rev().map(move |bit| octet >> bit & 1)).collect();
+fn base32(bytes: &[u8]) -> String {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
     let value = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | usize::from(*bit));
     bits.chunks(5).map(|bits| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[value(bits)])).collect()
 }
 
-pub(crate) async fn tls_alpn01_rejects_certificates_that_differ_from_the_challenge(place: Fixture) {
-    let place = AcmePlace::new(place).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn tls_alpn01_rejects_certificates_that_differ_from_the_challenge(fixture: Fixture) {
+    let fixture = AcmeFixture::new(fixture).await;
+    let client = Client::registered(&fixture.acme).await;
     let own = ["acme-tls/1"];
     let good = AlpnCertificate::of;
     for name in ["a.test", "127.0.0.1"] {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, "tls-alpn-01").await;
         let (der, key) = good(name, &client.key_authorization(&challenge)).make();
-        place.net.serve_certificate(der, &key, &own);
+        fixture.net.serve_certificate(der, &key, &own);
         assert_eq!(answer(&client, &order, &challenge).await["status"], "valid", "{name}");
     }
     type Change = fn(&mut AlpnCertificate);
@@ -246,7 +245,7 @@ pub(crate) async fn tls_alpn01_rejects_certificates_that_differ_from_the_challen
         let mut certificate = good("a.test", &client.key_authorization(&challenge));
         change(&mut certificate);
         let (der, key) = certificate.make();
-        place.net.serve_certificate(der, &key, protocols);
+        fixture.net.serve_certificate(der, &key, protocols);
         let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
         assert!(problem == kind && detail.contains(part), "{what}: {problem}: {detail}");
     }
@@ -266,14 +265,14 @@ pub(crate) async fn tls_alpn01_rejects_certificates_that_differ_from_the_challen
     assert_eq!(kinds("192.0.2.7").await, ["http-01", "tls-alpn-01"]);
 }
 
-pub(crate) async fn persistent_dns_record_is_valid_for_its_account_only(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn persistent_dns_record_is_valid_for_its_account_only(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let reusing = DirectoryOptions { reuse_seconds: 86_400, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), reusing);
     })
     .await;
-    let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
+    let (client, other) = (Client::registered(&fixture.acme).await, Client::registered(&fixture.acme).await);
     let meta = client.get(&format!("{BASE}/acme/directory")).await.ok().json()["meta"].clone();
     let prefix = meta["accountHashPrefix"].as_str().unwrap();
     assert_eq!(meta["issuerDomainNames"], json!(["ca.example"]));
@@ -285,42 +284,42 @@ pub(crate) async fn persistent_dns_record_is_valid_for_its_account_only(place: F
         format!("{prefix}sha-256/{}", b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &input)))
     };
     let record = |rest: &str| format!("ca.example; accounturi={}{rest}", hashed("a.test"));
-    let ask = async |client: &Client, name: &str| {
+    let authorize = async |client: &Client, name: &str| {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, "dns-persist-01").await;
         assert_eq!(challenge["issuerDomainNames"], json!(["ca.example"]));
         assert!(challenge.get("token").is_none());
         answer(client, &order, &challenge).await
     };
-    place.net.txt("_validation-persist.a.test", &["v=spf1", &record("")]);
-    assert_eq!(ask(&client, "a.test").await["status"], "valid");
-    assert_eq!(problem(&ask(&client, "*.a.test").await).0, "unauthorized");
-    assert_eq!(problem(&ask(&other, "a.test").await).0, "unauthorized");
-    place.net.txt("_validation-persist.a.test", &[&record("; policy=wildcard")]);
-    assert_eq!(ask(&client, "*.a.test").await["status"], "valid");
-    place.net.txt("_validation-persist.b.test", &[&format!("ca.example; accounturi={kid}")]);
-    assert_eq!(ask(&client, "b.test").await["status"], "valid");
+    fixture.net.txt("_validation-persist.a.test", &["v=spf1", &record("")]);
+    assert_eq!(authorize(&client, "a.test").await["status"], "valid");
+    assert_eq!(problem(&authorize(&client, "*.a.test").await).0, "unauthorized");
+    assert_eq!(problem(&authorize(&other, "a.test").await).0, "unauthorized");
+    fixture.net.txt("_validation-persist.a.test", &[&record("; policy=wildcard")]);
+    assert_eq!(authorize(&client, "*.a.test").await["status"], "valid");
+    fixture.net.txt("_validation-persist.b.test", &[&format!("ca.example; accounturi={kid}")]);
+    assert_eq!(authorize(&client, "b.test").await["status"], "valid");
     // A proof is not valid longer than the record says.
-    let until = place.place.clock.now_seconds() + 3_600;
-    place.net.txt("_validation-persist.a.test", &[&record(&format!("; persistUntil={until}"))]);
+    let until = fixture.fixture.clock.now_seconds() + 3_600;
+    fixture.net.txt("_validation-persist.a.test", &[&record(&format!("; persistUntil={until}"))]);
     let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
     let order = client.post(&format!("{BASE}/acme/web/new-order"), order).await.ok().json();
     let challenge = client.challenge(&order, 0, "dns-persist-01").await;
     let found = answer(&client, &order, &challenge).await;
     let expires: jiff::Timestamp = found["expires"].as_str().unwrap().parse().unwrap();
     assert_eq!(expires.as_second(), until);
-    place.place.advance(3_601);
-    assert_eq!(problem(&ask(&client, "a.test").await).0, "unauthorized");
+    fixture.fixture.advance(3_601);
+    assert_eq!(problem(&authorize(&client, "a.test").await).0, "unauthorized");
 }
 
-pub(crate) async fn persistent_dns_record_stays_valid_after_account_key_rollover(place: Fixture) {
-    let place =
-        AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
-    let mut client = Client::registered(&place.acme).await;
+pub(crate) async fn persistent_dns_record_stays_valid_after_account_key_rollover(fixture: Fixture) {
+    let fixture =
+        AcmeFixture::with(fixture, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
+    let mut client = Client::registered(&fixture.acme).await;
     let prefix = format!("{BASE}/acme/account-hash/");
     let input = ["\x01*", &client.key.thumbprint(), client.kid.as_deref().unwrap()].concat();
     let uri = format!("{prefix}sha-256/{}", digest(&input));
-    place.net.txt("_validation-persist.a.test", &[&format!("ca.example; accounturi={uri}")]);
+    fixture.net.txt("_validation-persist.a.test", &[&format!("ca.example; accounturi={uri}")]);
     let url = format!("{BASE}/acme/key-change");
     let new = super::client::AccountKey::p256();
     let header = json!({"alg": new.alg(), "jwk": new.jwk(), "url": url});
@@ -332,54 +331,54 @@ pub(crate) async fn persistent_dns_record_stays_valid_after_account_key_rollover
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
 }
 
-pub(crate) async fn caa_records_are_looked_up_to_the_root(place: Fixture) {
-    let place =
-        AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
-    let client = Client::registered(&place.acme).await;
-    let ask = async |name: &str| {
+pub(crate) async fn caa_records_are_looked_up_to_the_root(fixture: Fixture) {
+    let fixture =
+        AcmeFixture::with(fixture, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
+    let client = Client::registered(&fixture.acme).await;
+    let authorize = async |name: &str| {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, "http-01").await;
-        place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
+        fixture.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
         answer(&client, &order, &challenge).await
     };
-    assert_eq!(ask("x.a.test").await["status"], "valid");
-    let asked = place.net.questions();
+    assert_eq!(authorize("x.a.test").await["status"], "valid");
+    let questions = fixture.net.questions();
     for name in ["x.a.test CAA", "a.test CAA", "test CAA"] {
-        assert!(asked.contains(&name.to_owned()), "{name}: {asked:?}");
+        assert!(questions.contains(&name.to_owned()), "{name}: {questions:?}");
     }
-    place.net.caa("a.test", false, "issue", "other.example");
-    let (kind, detail) = problem(&ask("x.a.test").await);
+    fixture.net.caa("a.test", false, "issue", "other.example");
+    let (kind, detail) = problem(&authorize("x.a.test").await);
     assert!(kind == "caa" && detail.contains("a.test") && detail.contains("ca.example"), "{kind}: {detail}");
-    place.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=http-01");
-    assert_eq!(ask("x.a.test").await["status"], "valid");
-    place.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=dns-01");
-    assert_eq!(problem(&ask("x.a.test").await).0, "caa");
-    place.net.caa(
+    fixture.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=http-01");
+    assert_eq!(authorize("x.a.test").await["status"], "valid");
+    fixture.net.caa("x.a.test", false, "issue", "ca.example; validationmethods=dns-01");
+    assert_eq!(problem(&authorize("x.a.test").await).0, "caa");
+    fixture.net.caa(
         "x.a.test",
         false,
         "issue",
         &format!("ca.example; accounturi={}", client.kid.as_deref().unwrap()),
     );
-    assert_eq!(ask("x.a.test").await["status"], "valid");
-    place.net.caa("x.a.test", true, "tomorrow", "x");
-    assert_eq!(problem(&ask("x.a.test").await).0, "caa");
+    assert_eq!(authorize("x.a.test").await["status"], "valid");
+    fixture.net.caa("x.a.test", true, "tomorrow", "x");
+    assert_eq!(problem(&authorize("x.a.test").await).0, "caa");
     // A failed CAA lookup does not count as "no records".
-    place.net.reply("b.test", RecordType::CAA, Reply::Code(ResponseCode::ServFail));
-    assert_eq!(problem(&ask("x.b.test").await).0, "dns");
+    fixture.net.reply("b.test", RecordType::CAA, Reply::Code(ResponseCode::ServFail));
+    assert_eq!(problem(&authorize("x.b.test").await).0, "dns");
 }
 
-pub(crate) async fn caa_is_rechecked_when_an_authorization_is_old(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn caa_is_rechecked_when_an_authorization_is_old(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
     })
     .await;
-    let client = Client::registered(&place.acme).await;
+    let client = Client::registered(&fixture.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
-    prove(&place, &client, &order).await;
-    place.net.caa("a.test", false, "issue", ";");
-    place.place.advance(9 * 3_600);
+    prove(&fixture, &client, &order).await;
+    fixture.net.caa("a.test", false, "issue", ";");
+    fixture.fixture.advance(9 * 3_600);
     let (refused, _) = finalize(&client, &order, &["a.test"]).await;
     assert_eq!(refused.problem(), "caa");
     // The directory `web` requires no proof, so CAA is checked at finalization.
@@ -387,48 +386,48 @@ pub(crate) async fn caa_is_rechecked_when_an_authorization_is_old(place: Fixture
     let web = client.post(&format!("{BASE}/acme/web/new-order"), web).await.ok().json();
     let (refused, _) = finalize(&client, &web, &["a.test"]).await;
     assert_eq!(refused.problem(), "caa");
-    place.net.caa("a.test", false, "issue", "ca.example");
+    fixture.net.caa("a.test", false, "issue", "ca.example");
     let (good, _) = finalize(&client, &order, &["a.test"]).await;
     assert_eq!(good.ok().json()["status"], "valid");
     // CAA is not checked again for a fresh proof.
     let order = client.order(&["b.test"]).await.ok().json();
-    prove(&place, &client, &order).await;
-    let before = place.net.questions().len();
+    prove(&fixture, &client, &order).await;
+    let before = fixture.net.questions().len();
     let (good, _) = finalize(&client, &order, &["b.test"]).await;
     good.ok();
-    assert_eq!(place.net.questions().len(), before);
+    assert_eq!(fixture.net.questions().len(), before);
 }
 
-pub(crate) async fn validation_is_retried_until_the_challenge_response_appears(place: Fixture) {
-    let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 3_000).await;
-    let client = Client::registered(&place.acme).await;
+pub(crate) async fn validation_is_retried_until_the_challenge_response_appears(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| options.validation.pause_milliseconds = 3_000).await;
+    let client = Client::registered(&fixture.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;
     let posted = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
     assert_eq!(posted.json()["status"], "processing");
     posted.header("retry-after");
     let token = challenge["token"].as_str().unwrap();
-    super::world::eventually("the first try", async || (!place.net.requests().is_empty()).then_some(()))
+    super::world::eventually("the first try", async || (!fixture.net.requests().is_empty()).then_some(()))
         .await;
-    place.net.challenge(token, &client.key_authorization(&challenge));
+    fixture.net.challenge(token, &client.key_authorization(&challenge));
     let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
     assert_eq!(found["status"], "valid");
     // A second answer to the challenge changes nothing, and the other challenges are no longer listed.
-    let again = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
-    assert_eq!(again["status"], "valid");
-    assert!(again["validated"].is_string());
+    let repeated = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
+    assert_eq!(repeated["status"], "valid");
+    assert!(repeated["validated"].is_string());
     assert_eq!(found["challenges"].as_array().unwrap().len(), 1);
-    let requests = place.net.requests().len();
+    let requests = fixture.net.requests().len();
     assert!((2..=3).contains(&requests), "{requests}");
 }
 
-pub(crate) async fn failed_order_reports_the_failed_identifiers(place: Fixture) {
-    let place = AcmePlace::with(place, |options| {
+pub(crate) async fn failed_order_reports_the_failed_identifiers(fixture: Fixture) {
+    let fixture = AcmeFixture::with(fixture, |options| {
         let only = DirectoryOptions { methods: vec![Method::Http01], ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), only);
     })
     .await;
-    let client = Client::registered(&place.acme).await;
+    let client = Client::registered(&fixture.acme).await;
     let answer = client.order(&["a.test", "b.test"]).await.ok();
     let order = answer.json();
     for index in 0..2 {
@@ -441,6 +440,6 @@ pub(crate) async fn failed_order_reports_the_failed_identifiers(place: Fixture) 
     let failed = client.fetch(&answer.header("location")).await.ok().json();
     assert_eq!(failed["status"], "invalid");
     assert_eq!(failed["error"]["subproblems"][1]["identifier"]["value"], "b.test");
-    let actions = place.place.actions().await;
+    let actions = fixture.fixture.actions().await;
     assert_eq!(actions.iter().filter(|action| *action == "acme_authorization.fail").count(), 2);
 }

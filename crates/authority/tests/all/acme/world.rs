@@ -15,27 +15,27 @@ use x509::GeneralName;
 
 use super::client::BASE;
 use super::net::Net;
+use crate::fixture::Fixture;
 use crate::http::Server;
-use crate::place::Fixture;
 
-pub(crate) use crate::place::eventually;
+pub(crate) use crate::fixture::eventually;
 
-pub(crate) struct AcmePlace {
+pub(crate) struct AcmeFixture {
     pub(crate) acme: Acme,
     pub(crate) net: Net,
-    pub(crate) place: Fixture,
+    pub(crate) fixture: Fixture,
     running: Option<(JoinHandle<()>, Arc<Notify>)>,
 }
 
-impl AcmePlace {
-    pub(crate) async fn new(place: Fixture) -> Self {
-        Self::with(place, |_| ()).await
+impl AcmeFixture {
+    pub(crate) async fn new(fixture: Fixture) -> Self {
+        Self::with(fixture, |_| ()).await
     }
 
     /// Creates a server with options changed by the test.
-    pub(crate) async fn with(place: Fixture, change: impl FnOnce(&mut AcmeOptions)) -> Self {
+    pub(crate) async fn with(fixture: Fixture, change: impl FnOnce(&mut AcmeOptions)) -> Self {
         let net = Net::start().await;
-        let authority = &place.authority;
+        let authority = &fixture.authority;
         if authority.ca("root").await.is_err() {
             authority.create_root(&NewCa::root("root", "CN=Test Root"), "user:a").await.unwrap();
         }
@@ -50,8 +50,8 @@ impl AcmePlace {
         }
         let mut options = options(&net);
         change(&mut options);
-        let acme = open(&place, options);
-        let mut this = Self { acme, net, place, running: None };
+        let acme = open(&fixture, options);
+        let mut this = Self { acme, net, fixture, running: None };
         this.run();
         this
     }
@@ -59,13 +59,13 @@ impl AcmePlace {
     /// Starts a server that real clients reach over TLS on loopback, at the current time. Returns it with its base URL. The root
     /// that the clients must trust is in `root.pem` in the directory of the fixture.
     pub(crate) async fn served(
-        place: Fixture,
+        fixture: Fixture,
         change: impl FnOnce(&mut AcmeOptions),
     ) -> (Self, Server, String) {
-        place.clock.set(Clock::system().now_us());
-        let authority = &place.authority;
+        fixture.clock.set(Clock::system().now_us());
+        let authority = &fixture.authority;
         let root = authority.create_root(&NewCa::root("root", "CN=Test Root"), "user:a").await.unwrap();
-        place.write("root.pem", crate::place::pem(&[&root.certificate.der]));
+        fixture.write("root.pem", crate::fixture::pem(&[&root.certificate.der]));
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         authority.put_profile(profile("server"), None, "user:a").await.unwrap();
         let names = vec![GeneralName::Ip([127, 0, 0, 1].into())];
@@ -80,7 +80,7 @@ impl AcmePlace {
         })
         .await;
         let base_url = format!("https://{}", server.address);
-        let this = Self::with(place, |options| {
+        let this = Self::with(fixture, |options| {
             options.base_url.clone_from(&base_url);
             change(options);
         })
@@ -107,7 +107,7 @@ impl AcmePlace {
 
     /// Returns the server as after a restart, or on another node.
     pub(crate) fn another(&self) -> Acme {
-        open(&self.place, self.acme.options().clone())
+        open(&self.fixture, self.acme.options().clone())
     }
 
     /// Replaces this server by one as after a restart.
@@ -118,8 +118,8 @@ impl AcmePlace {
     }
 }
 
-fn open(place: &Fixture, options: AcmeOptions) -> Acme {
-    Acme::new(place.another_node(), place.store.clone(), place.clock.clone(), options).unwrap()
+fn open(fixture: &Fixture, options: AcmeOptions) -> Acme {
+    Acme::new(fixture.another_node(), fixture.store.clone(), fixture.clock.clone(), options).unwrap()
 }
 
 pub(crate) fn profile(name: &str) -> Profile {

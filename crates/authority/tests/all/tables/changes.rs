@@ -50,8 +50,8 @@ pub(crate) async fn change_requires_its_approvals_and_keeps_its_plan(world: Worl
     assert!(matches!(other, Err(ChangeError::OtherPlan)), "{other:?}");
     let half = approve(plan, &person("user:bob")).await;
     assert!(matches!(half, Ok(Approved::Waits(progress)) if progress.given == 1), "{half:?}");
-    let again = approve(plan, &person("certificate:laptop").with("user:bob")).await;
-    assert!(matches!(again, Err(ChangeError::Repeated { given: 1, needed: 2 })), "{again:?}");
+    let second = approve(plan, &person("certificate:laptop").with("user:bob")).await;
+    assert!(matches!(second, Err(ChangeError::Repeated { given: 1, needed: 2 })), "{second:?}");
     for _ in 0..2 {
         // The second approval, as after a crash between the approval and its effect.
         let whole = approve(None, &person("user:carl")).await;

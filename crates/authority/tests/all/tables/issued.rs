@@ -40,13 +40,13 @@ fn row(number: u32) -> NewIssued {
         requester: "user:a".to_owned(),
         issued_at_us: NOW + i64::from(number),
         shard: number % 3,
-        once: None,
+        idempotency: None,
     }
 }
 
 fn keyed(number: u32, key: u8, request: u8) -> NewIssued {
     NewIssued {
-        once: Some(IdempotencyHashes { key_sha256: [key; 32], request_sha256: [request; 32] }),
+        idempotency: Some(IdempotencyHashes { key_sha256: [key; 32], request_sha256: [request; 32] }),
         ..row(number)
     }
 }

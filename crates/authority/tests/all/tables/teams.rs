@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::access::Object;
 use authority::tables::put_team;
-use authority::teams::{Owns, Quota, QuotaError, Standing, TeamDirectory};
+use authority::teams::{OwnershipRights, Owns, Quota, QuotaError, TeamDirectory};
 use futures_util::FutureExt;
 use testbed::tables::World;
 
@@ -39,16 +39,16 @@ pub(super) async fn owned_object_belongs_to_one_team(world: World) {
     assert_eq!(put(&world, "a", Owns::default(), none, 5).await, None);
     assert_eq!(put(&world, "b", profiles(&["web"]), none, 6).await, None);
     teams.forget();
-    let held = async |issued_at_us| {
+    let check_holder = async |issued_at_us| {
         let ownership = teams.ownership().await.unwrap();
-        let standing = Standing::Held { issued_at_us };
-        ownership.check_issue(&Object::profile("web"), &standing).map(|team| team.map(str::to_owned))
+        let rights = OwnershipRights::CertificateHolder { issued_at_us };
+        ownership.check_issue(&Object::profile("web"), &rights).map(|team| team.map(str::to_owned))
     };
-    assert!(held(5).await.is_err());
-    assert_eq!(held(6).await, Ok(Some("b".to_owned())));
+    assert!(check_holder(5).await.is_err());
+    assert_eq!(check_holder(6).await, Ok(Some("b".to_owned())));
     assert_eq!(put(&world, "b", profiles(&["web"]), none, 7).await, None);
     teams.forget();
-    assert_eq!(held(6).await, Ok(Some("b".to_owned())), "written once more, it did not move");
+    assert_eq!(check_holder(6).await, Ok(Some("b".to_owned())), "written once more, it did not move");
 }
 
 pub(super) async fn team_certificate_quota_is_enforced_per_day(world: World) {

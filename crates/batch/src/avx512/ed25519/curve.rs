@@ -90,9 +90,9 @@ impl Curve {
         let (mut tags, zero) = (Tags::none(), [_mm512_setzero_si512(); LIMBS]);
         let one = self.constants.one;
         let mut point = Point { x: zero, y: one, z: one, t: zero };
-        for place in (0..DIGITS).rev() {
-            let step = step(&self.windows, scalars, place);
-            if is_made(place) {
+        for position in (0..DIGITS).rev() {
+            let step = step(&self.windows, scalars, position);
+            if is_made(position) {
                 point.add(&entry_of(&step), &step.sign, &mut tags);
             }
         }
@@ -118,17 +118,17 @@ fn entry_of(step: &Step<ROWS>) -> Entry {
 /// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, constants: &CurveConstants) -> Vec<Window<ROWS>> {
-    let mut place = base.extended(&constants.one);
-    let mut places = Vec::with_capacity(DIGITS);
+    let mut position = base.extended(&constants.one);
+    let mut positions = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
         // All lanes are equal.
-        places.push([place.x, place.y, place.z].map(|number| number.map(|limb| lanes(limb)[0])));
+        positions.push([position.x, position.y, position.z].map(|number| number.map(|limb| lanes(limb)[0])));
         for _ in 0..DIGIT {
-            place = place.doubled();
+            position = position.doubled();
         }
     }
     let mut windows = Vec::with_capacity(DIGITS);
-    for eight in places.chunks(LANES) {
+    for eight in positions.chunks(LANES) {
         let [x, y, z] = std::array::from_fn(|coordinate| {
             let numbers = std::array::from_fn(|lane| &eight.get(lane).unwrap_or(&eight[0])[coordinate]);
             let mut number = [_mm512_setzero_si512(); LIMBS];
@@ -170,12 +170,12 @@ fn entries(point: &Affine, constants: &CurveConstants) -> Vec<Entry> {
 
 /// Builds the window from the entries in one lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn window(entries: &[Entry], lane: usize, place: usize) -> Window<ROWS> {
+fn window(entries: &[Entry], lane: usize, position: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];
     for (limbs, Entry { sum, difference, product }) in limbs.iter_mut().zip(entries) {
         for (row, limb) in limbs.iter_mut().zip(sum.iter().chain(difference).chain(product)) {
             *row = lanes(*limb)[lane];
         }
     }
-    Window::of(&limbs, place)
+    Window::of(&limbs, position)
 }

@@ -33,35 +33,35 @@ pub(crate) fn prepare(_kernel: Kernel) -> bool {
     unsafe { Curve::get().is_some() }
 }
 
-/// Returns R of each nonce whose computation is sound. Stores r and R in `kept`.
+/// Returns R of each nonce whose computation is sound. Stores r and R in `state`.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn commitments(
-    there: Kernel,
+    kernel: Kernel,
     nonces: &[&[u8; 64]; LANES],
-    kept: &mut Ed25519Nonces,
+    state: &mut Ed25519Nonces,
 ) -> Commitments {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
-    let committed = unsafe { Curve::get().map_or([None; LANES], |curve| commit(curve, nonces, kept)) };
+    let committed = unsafe { Curve::get().map_or([None; LANES], |curve| commit(curve, nonces, state)) };
     zeroize_stack::<STACK>();
-    registers::clear(there);
+    registers::clear(kernel);
     committed
 }
 
 /// Returns S of each job whose computation is sound, with the earlier r.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitments {
+pub(crate) fn responses(kernel: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitments {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let responses = unsafe { Curve::get().map_or([None; LANES], |curve| respond(curve, jobs, scalars)) };
     zeroize_stack::<STACK>();
-    registers::clear(there);
+    registers::clear(kernel);
     responses
 }
 
 /// Computes the commitments. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Commitments {
-    commit_by(curve, nonces, kept, |_| ())
+fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], state: &mut Ed25519Nonces) -> Commitments {
+    commit_by(curve, nonces, state, |_| ())
 }
 
 /// Same as `commit`, but tests can inject a fault into the point to encode.
@@ -70,7 +70,7 @@ fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) 
 fn commit_by(
     curve: &Curve,
     nonces: &[&[u8; 64]; LANES],
-    kept: &mut Ed25519Nonces,
+    state: &mut Ed25519Nonces,
     spoil: impl Fn(&mut Affine),
 ) -> Commitments {
     let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
@@ -80,10 +80,10 @@ fn commit_by(
     let mut point = Affine { x: field::canonical(&point.x), y: field::canonical(&point.y) };
     spoil(&mut point);
     let encoded = encoded(&point);
-    kept.scalars = r.map(|limb| lanes(limb));
+    state.scalars = r.map(|limb| lanes(limb));
     // These copies are checked. A later fault in either copy changes the hash computed from it.
-    kept.points = encoded;
-    let sound = is_encoded(curve, &kept.points, &point.x)
+    state.points = encoded;
+    let sound = is_encoded(curve, &state.points, &point.x)
         & multiple.matches_scalars(&odd)
         & (same(&odd, &r) | same(&odd, &sum(&r, &broadcast(&ORDER.limbs))));
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
@@ -102,9 +102,10 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitm
     let product = ORDER.multiply(&wide(curve, &jobs.map(|job| job.challenge)), &private);
     let s = ORDER.canonical(&ORDER.canonical(&sum(&r, &product)));
     // Check with recomputed hashes: S + k·(8·L - s) - r must be a multiple of L.
-    let again = wide(curve, &jobs.map(|job| job.challenge_again));
-    let right = ORDER.multiply(&again, &negative);
-    let nonce = ORDER.multiply(&wide(curve, &jobs.map(|job| job.nonce_again)), &broadcast(&[1, 0, 0, 0, 0]));
+    let recomputed = wide(curve, &jobs.map(|job| job.recomputed_challenge));
+    let right = ORDER.multiply(&recomputed, &negative);
+    let nonce =
+        ORDER.multiply(&wide(curve, &jobs.map(|job| job.recomputed_nonce)), &broadcast(&[1, 0, 0, 0, 0]));
     let mut rest = broadcast(&ORDER.limbs);
     for limb in 0..LIMBS {
         let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), s[limb]);
@@ -114,12 +115,12 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitm
     let sound = is_zero(&ORDER.canonical(&rest));
     let limbs = s.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
-        let octets = || {
-            let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
-            octets.reverse();
-            octets
+        let bytes = || {
+            let mut bytes = number::bytes::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
+            bytes.reverse();
+            bytes
         };
-        (sound >> lane & 1 == 1).then(octets)
+        (sound >> lane & 1 == 1).then(bytes)
     })
 }
 
@@ -127,7 +128,7 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitm
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> EightShort {
     let limbs: [[u64; 2 * LIMBS]; LANES] =
-        of.map(|octets| number::limbs(&number::words_from_lowest::<8, 64>(octets)));
+        of.map(|bytes| number::limbs(&number::words_from_lowest::<8, 64>(bytes)));
     let mut both = [_mm512_setzero_si512(); 2 * LIMBS];
     gather(&mut both, &limbs.each_ref());
     let [l0, l1, l2, l3, l4, h0, h1, h2, h3, h4] = both;
@@ -154,17 +155,17 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
     let signs = lanes(_mm512_and_si512(point.x[0], _mm512_set1_epi64(1)));
     let limbs = point.y.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
-        let mut octets = number::octets::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
-        octets[0] |= (signs[lane] as u8) << 7;
-        octets.reverse();
-        octets
+        let mut bytes = number::bytes::<LIMBS, 32>(&limbs.map(|limb| limb[lane]));
+        bytes[0] |= (signs[lane] as u8) << 7;
+        bytes.reverse();
+        bytes
     })
 }
 
 /// Returns the lanes in which the encoding is a point of the curve with this x, and x and y are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &EightShort) -> __mmask8 {
-    let words = opaque_bytes(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
+    let words = opaque_bytes(encoded).map(|bytes| number::words_from_lowest::<4, 32>(&bytes));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
     let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);
     let (mut y, mut sign) = ([_mm512_setzero_si512(); LIMBS], [_mm512_setzero_si512()]);

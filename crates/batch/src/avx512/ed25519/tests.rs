@@ -87,7 +87,7 @@ fn order_holds(a: &[BigUint; LANES], wide_number: &[[u8; 64]; LANES]) {
     let product = ORDER.multiply(&full, &of(&small));
     congruent(&to(&product), &each(a, |lane, a| a * &small[lane] * &inverse), &l, 2);
     let found = super::wide(Curve::get().unwrap(), &wide_number.each_ref());
-    let wanted = wide_number.map(|octets| BigUint::from_bytes_le(&octets) * r(&l));
+    let wanted = wide_number.map(|bytes| BigUint::from_bytes_le(&bytes) * r(&l));
     congruent(&to(&found), &wanted, &l, 4);
 }
 
@@ -97,7 +97,7 @@ fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
         let multiple = prime() * times;
         if is_more || times == 0 { multiple + by } else { multiple - by }
     });
-    let any = any::<[u8; 33]>().prop_map(|octets| BigUint::from_bytes_be(&octets) >> 4_u32);
+    let any = any::<[u8; 33]>().prop_map(|bytes| BigUint::from_bytes_be(&bytes) >> 4_u32);
     let full = Just((BigUint::from(1_u8) << 260_u32) - 1_u8);
     prop::array::uniform8(prop_oneof![2 => any, 1 => edge, 1 => full])
 }
@@ -164,11 +164,11 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let multiple = curve.multiple(&of(&same));
     assert_eq!(multiple.matches_scalars(&of(&same)), __mmask8::MAX);
     // Change each digit by a small and a large amount, in one lane.
-    for place in 0..36_u32 {
+    for position in 0..36_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
-            other[3] = &scalar + (BigUint::from(times) << (7 * place));
-            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{place}");
+            other[3] = &scalar + (BigUint::from(times) << (7 * position));
+            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{position}");
         }
     }
     let point = multiple.point.affine(&field::inverse(&multiple.point.z));
@@ -192,8 +192,8 @@ fn what_was_encoded_wrong_is_found() {
     let curve = Curve::get().unwrap();
     let nonces: [[u8; 64]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 64]);
     let made = |spoil: &dyn Fn(&mut Affine)| {
-        let mut kept = Ed25519Nonces { scalars: Default::default(), points: Default::default() };
-        commit_by(curve, &nonces.each_ref(), &mut kept, spoil)
+        let mut state = Ed25519Nonces { scalars: Default::default(), points: Default::default() };
+        commit_by(curve, &nonces.each_ref(), &mut state, spoil)
     };
     let sound = made(&|_| ());
     assert!(sound.iter().all(Option::is_some));
@@ -232,9 +232,9 @@ fn what_was_encoded_wrong_is_found() {
     }
     // The neutral point has two byte strings: y = 1 and y = 1 + p.
     let neutral = [in_lane([1, 0, 0, 0, 0]), sum(&in_lane([1, 0, 0, 0, 0]), &in_lane(field::PRIME))];
-    let [one, again] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
+    let [one, other] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
     let zero = [_mm512_setzero_si512(); LIMBS];
-    assert_eq!([one, again].map(|encoded| is_encoded(curve, &encoded, &zero) >> 2 & 1), [1, 0]);
+    assert_eq!([one, other].map(|encoded| is_encoded(curve, &encoded, &zero) >> 2 & 1), [1, 0]);
 }
 
 /// A skipped addition at any position is detected: the sum is another point of the curve.
@@ -243,7 +243,7 @@ fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
     let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
     for lost in 0..comb::DIGITS {
-        let multiple = curve.multiple_by(&scalars, |place| place != lost);
+        let multiple = curve.multiple_by(&scalars, |position| position != lost);
         let point = multiple.point.affine(&field::inverse(&multiple.point.z));
         assert_eq!(is_zero(&point.off_curve(&curve.constants)), __mmask8::MAX);
         assert_eq!(multiple.matches_scalars(&scalars), 0, "{lost}");
@@ -255,16 +255,16 @@ fn an_addition_that_is_lost_is_found() {
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
     assert!(curve.is_sound());
-    for place in 0..curve.windows.len() {
-        curve.windows[place].shift();
-        assert!(!curve.is_sound(), "{place}");
-        (0..7).for_each(|_| curve.windows[place].shift());
-        curve.windows[place].flip();
-        assert!(!curve.is_sound(), "{place}");
-        curve.windows[place].flip();
-        curve.windows[place].flip_tag();
-        assert!(!curve.is_sound(), "{place}");
-        curve.windows[place].flip_tag();
+    for position in 0..curve.windows.len() {
+        curve.windows[position].shift();
+        assert!(!curve.is_sound(), "{position}");
+        (0..7).for_each(|_| curve.windows[position].shift());
+        curve.windows[position].flip();
+        assert!(!curve.is_sound(), "{position}");
+        curve.windows[position].flip();
+        curve.windows[position].flip_tag();
+        assert!(!curve.is_sound(), "{position}");
+        curve.windows[position].flip_tag();
     }
     let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
     let constants: [fn(&mut Curve) -> &mut EightShort; 4] = [
@@ -306,10 +306,10 @@ fn table_checksum_matches_big_integers() {
     }
     let x = b"15112221349535400772501151409588531511454012693041857206046113283949847762202";
     let y = BigUint::from(4_u8) * BigUint::from(5_u8).modinv(&p).unwrap() % &p;
-    let mut place = [BigUint::parse_bytes(x, 10).unwrap(), y];
+    let mut position = [BigUint::parse_bytes(x, 10).unwrap(), y];
     for number in 0..comb::DIGITS as u32 {
-        let twice = plus(&place, &place, &d);
-        let mut entries = vec![place.clone()];
+        let twice = plus(&position, &position, &d);
+        let mut entries = vec![position.clone()];
         while entries.len() < comb::ENTRIES {
             entries.push(plus(entries.last().unwrap(), &twice, &d));
         }
@@ -325,7 +325,7 @@ fn table_checksum_matches_big_integers() {
             let tag = (BigUint::from(2 * entry + 1) << (7 * number)) % number::LIMB_MAX;
             checksum.add(tag.to_u64_digits()[0]);
         }
-        (0..7).for_each(|_| place = plus(&place, &place, &d));
+        (0..7).for_each(|_| position = plus(&position, &position, &d));
     }
     assert_eq!(checksum.value(), curve::CHECKSUM, "{:#x}", checksum.value());
 }
@@ -336,18 +336,18 @@ fn what_a_faulty_table_makes_does_not_leave() {
     let mut curve = Curve::made();
     let nonces: [[u8; 64]; LANES] = std::array::from_fn(|lane| [0x11 * (lane as u8 + 1); 64]);
     let made = |curve: &Curve| {
-        let mut kept = Ed25519Nonces { scalars: Default::default(), points: Default::default() };
-        commit(curve, &nonces.each_ref(), &mut kept)
+        let mut state = Ed25519Nonces { scalars: Default::default(), points: Default::default() };
+        commit(curve, &nonces.each_ref(), &mut state)
     };
     let sound = made(&curve);
     assert!(sound.iter().all(Option::is_some));
-    for place in 0..curve.windows.len() {
-        curve.windows[place].shift();
-        assert_eq!(made(&curve), [None; LANES], "{place}");
-        (0..7).for_each(|_| curve.windows[place].shift());
-        curve.windows[place].flip();
-        assert_eq!(made(&curve), [None; LANES], "{place}");
-        curve.windows[place].flip();
+    for position in 0..curve.windows.len() {
+        curve.windows[position].shift();
+        assert_eq!(made(&curve), [None; LANES], "{position}");
+        (0..7).for_each(|_| curve.windows[position].shift());
+        curve.windows[position].flip();
+        assert_eq!(made(&curve), [None; LANES], "{position}");
+        curve.windows[position].flip();
         assert_eq!(made(&curve), sound);
     }
 }
@@ -378,26 +378,27 @@ fn fault_in_one_lane_voids_only_that_response() {
     };
     let [private, negative] = [broken(|key| key.private[2] ^= 1 << 40), broken(|key| key.negative[4] ^= 1)];
     let nonces = [[9; 64]; LANES];
-    let kept = || {
-        let (points, kept) = kernel.ed25519_commitments(&nonces.each_ref());
+    let state = || {
+        let (points, state) = kernel.ed25519_commitments(&nonces.each_ref());
         assert!(points.iter().all(Option::is_some));
-        kept
+        state
     };
     let (hash, mut other) = ([7; 64], [7; 64]);
     other[63] ^= 1;
-    let job = Job { key: &sound, challenge: &hash, challenge_again: &hash, nonce_again: &nonces[0] };
+    let job =
+        Job { key: &sound, challenge: &hash, recomputed_challenge: &hash, recomputed_nonce: &nonces[0] };
     let faulty = [
         Job { key: &unsound, ..job },
         Job { key: &private, ..job },
         Job { key: &negative, ..job },
         Job { challenge: &other, ..job },
-        Job { challenge_again: &other, ..job },
-        Job { nonce_again: &other, ..job },
+        Job { recomputed_challenge: &other, ..job },
+        Job { recomputed_nonce: &other, ..job },
     ];
     for faulty in faulty {
         for lane in 0..LANES {
             let jobs: Vec<Job<'_>> = (0..LANES).map(|at| if at == lane { faulty } else { job }).collect();
-            let made = kernel.ed25519_responses(&jobs, kept());
+            let made = kernel.ed25519_responses(&jobs, state());
             let is_made: Vec<bool> = made.iter().map(Option::is_some).collect();
             assert_eq!(is_made, (0..LANES).map(|at| at != lane).collect::<Vec<_>>());
         }

@@ -95,8 +95,8 @@ pub(crate) fn _mm512_ternarylogic_epi64<const TABLE: i32>(a: __m512i, b: __m512i
     __m512i(std::array::from_fn(|at| {
         (0..8).fold(0, |found, row| {
             let is_set = |word: u64, bit: i32| if row >> bit & 1 == 1 { word } else { !word };
-            let here = is_set(a.0[at], 2) & is_set(b.0[at], 1) & is_set(c.0[at], 0);
-            if TABLE >> row & 1 == 1 { found | here } else { found }
+            let selected = is_set(a.0[at], 2) & is_set(b.0[at], 1) & is_set(c.0[at], 0);
+            if TABLE >> row & 1 == 1 { found | selected } else { found }
         })
     }))
 }

@@ -39,7 +39,7 @@ impl Words {
 }
 
 #[target_feature(enable = "avx512f")]
-fn there(of: __m512i) -> processor::__m512i {
+fn to_processor(of: __m512i) -> processor::__m512i {
     let [a, b, c, d, e, f, g, h] = of.0.map(u64::cast_signed);
     processor::_mm512_set_epi64(h, g, f, e, d, c, b, a)
 }
@@ -66,7 +66,7 @@ macro_rules! same {
     ($name:ident $(::<$constant:literal>)? ($($given:ident),*)) => {
         assert_eq!(
             $name $(::<$constant>)? ($($given),*),
-            back(processor::$name $(::<$constant>)? ($(there($given)),*)),
+            back(processor::$name $(::<$constant>)? ($(to_processor($given)),*)),
             concat!(stringify!($name), " {:x?}"),
             ($($given),*)
         );
@@ -102,7 +102,7 @@ fn the_processor_agrees() {
         let some = __m512i(std::array::from_fn(|at| if b.0[at] & 1 == 0 { a.0[at] } else { b.0[at] }));
         assert_eq!(
             _mm512_cmpeq_epi64_mask(a, some),
-            processor::_mm512_cmpeq_epi64_mask(there(a), there(some))
+            processor::_mm512_cmpeq_epi64_mask(to_processor(a), to_processor(some))
         );
         let word = words.word().cast_signed();
         assert_eq!(_mm512_set1_epi64(word), back(processor::_mm512_set1_epi64(word)));

@@ -102,9 +102,9 @@ impl Curve {
         let highest = step(&self.windows, scalars, DIGITS - 1);
         let mut point = to_affine(&highest).extended(&self.one);
         tags.add_tag(&highest.sign, [point.x[0], point.y[0], point.zz[0], point.zzz[0]]);
-        for place in (0..DIGITS - 1).rev() {
-            let step = step(&self.windows, scalars, place);
-            if is_made(place) {
+        for position in (0..DIGITS - 1).rev() {
+            let step = step(&self.windows, scalars, position);
+            if is_made(position) {
                 point.add(&to_affine(&step), &step.sign, &mut tags);
             }
         }
@@ -138,25 +138,28 @@ fn below_prime(number: &EightShort) -> EightShort {
 /// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, one: &EightShort) -> Vec<Window<ROWS>> {
-    let mut place = base.extended(one);
-    let mut places = Vec::with_capacity(DIGITS);
+    let mut position = base.extended(one);
+    let mut positions = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
         // All lanes are equal.
-        places.push([place.x, place.y, place.zz, place.zzz].map(|number| number.map(|limb| lanes(limb)[0])));
+        positions.push(
+            [position.x, position.y, position.zz, position.zzz]
+                .map(|number| number.map(|limb| lanes(limb)[0])),
+        );
         for _ in 0..DIGIT {
-            place = place.doubled();
+            position = position.doubled();
         }
     }
     let mut windows = Vec::with_capacity(DIGITS);
-    for eight in places.chunks(LANES) {
+    for eight in positions.chunks(LANES) {
         let [x, y, zz, zzz] = std::array::from_fn(|coordinate| {
             let numbers = std::array::from_fn(|lane| &eight.get(lane).unwrap_or(&eight[0])[coordinate]);
             let mut number = [_mm512_setzero_si512(); LIMBS];
             gather(&mut number, &numbers);
             number
         });
-        let place = Point { x, y, zz, zzz };
-        let entries = entries(&affine(&place, &inverse(&place.zzz)), one);
+        let position = Point { x, y, zz, zzz };
+        let entries = entries(&affine(&position, &inverse(&position.zzz)), one);
         for lane in 0..eight.len() {
             windows.push(window(&entries, lane, windows.len()));
         }
@@ -195,12 +198,12 @@ fn affine(point: &Point, inverse: &EightShort) -> Affine {
 
 /// Builds the window from the entries in one lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn window(entries: &[Affine], lane: usize, place: usize) -> Window<ROWS> {
+fn window(entries: &[Affine], lane: usize, position: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];
     for (limbs, Affine { x, y }) in limbs.iter_mut().zip(entries) {
         for (row, limb) in limbs.iter_mut().zip(x.iter().chain(y)) {
             *row = lanes(*limb)[lane];
         }
     }
-    Window::of(&limbs, place)
+    Window::of(&limbs, position)
 }

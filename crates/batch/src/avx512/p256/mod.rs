@@ -32,11 +32,11 @@ pub(crate) fn prepare(_kernel: Kernel) -> bool {
 
 /// Same as [`Kernel::p256_signatures`]. Each lane is a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
+pub(crate) fn signatures(kernel: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let made = unsafe { Curve::get().map_or([SignatureOutcome::Faulty; LANES], |curve| sign(curve, jobs)) };
     zeroize_stack::<STACK>();
-    registers::clear(there);
+    registers::clear(kernel);
     made
 }
 
@@ -88,8 +88,8 @@ fn sign_by(
             return SignatureOutcome::Faulty;
         }
         let mut signature = [0; 64];
-        signature[..32].copy_from_slice(&number::octets::<LIMBS, 32>(&r.map(|limb| limb[lane])));
-        signature[32..].copy_from_slice(&number::octets::<LIMBS, 32>(&s.map(|limb| limb[lane])));
+        signature[..32].copy_from_slice(&number::bytes::<LIMBS, 32>(&r.map(|limb| limb[lane])));
+        signature[32..].copy_from_slice(&number::bytes::<LIMBS, 32>(&s.map(|limb| limb[lane])));
         SignatureOutcome::Signature(signature)
     })
 }
@@ -97,7 +97,7 @@ fn sign_by(
 /// Loads big-endian numbers, one per lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn numbers(of: &[&[u8; 32]; LANES]) -> EightShort {
-    let limbs = of.map(|octets| number::limbs(&number::words::<4>(octets).unwrap_or_default()));
+    let limbs = of.map(|bytes| number::limbs(&number::words::<4>(bytes).unwrap_or_default()));
     let mut numbers = [_mm512_setzero_si512(); LIMBS];
     gather(&mut numbers, &limbs.each_ref());
     numbers

@@ -89,8 +89,8 @@ fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
         let wanted = if of % &p == BigUint::ZERO { BigUint::ZERO } else { r(&p) * r(&p) % &p };
         assert_eq!(inverted * of % &p, wanted);
     }
-    let beside = to(&inverse::inverses(&small_x, &small_y).0);
-    congruent(&beside, &inverted, &p, 2);
+    let combined = to(&inverse::inverses(&small_x, &small_y).0);
+    congruent(&combined, &inverted, &p, 2);
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
@@ -117,7 +117,7 @@ fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
             let multiple = if is_order { order() } else { prime() } * times;
             if is_more || times == 0 { multiple + by } else { multiple - by }
         });
-    let any = any::<[u8; 33]>().prop_map(|octets| BigUint::from_bytes_be(&octets) >> 4_u32);
+    let any = any::<[u8; 33]>().prop_map(|bytes| BigUint::from_bytes_be(&bytes) >> 4_u32);
     let full = Just((prime() * TIMES) - 1_u8);
     prop::array::uniform8(prop_oneof![2 => any, 1 => edge, 1 => full])
         .prop_map(|numbers| numbers.map(|number| number % (prime() * TIMES)))
@@ -173,11 +173,11 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let multiple = curve.multiple(&of(&same));
     assert_eq!(multiple.matches_scalars(&of(&same)), __mmask8::MAX);
     // Change each digit by a small and a large amount, in one lane.
-    for place in 0..37_u32 {
+    for position in 0..37_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
-            other[3] = &scalar + (BigUint::from(times) << (7 * place));
-            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{place}");
+            other[3] = &scalar + (BigUint::from(times) << (7 * position));
+            assert_eq!(multiple.matches_scalars(&of(&other)), !(1 << 3), "{position}");
         }
     }
     let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
@@ -203,13 +203,13 @@ fn what_a_faulty_table_makes_does_not_leave() {
     let jobs = nonces.each_ref().map(|nonce| Job { key: &key, digest: &[7; 32], nonce });
     let sound = sign(&curve, &jobs);
     assert!(sound.iter().all(|made| matches!(made, SignatureOutcome::Signature(_))));
-    for place in 0..curve.windows.len() {
-        curve.windows[place].shift();
-        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{place}");
-        (0..7).for_each(|_| curve.windows[place].shift());
-        curve.windows[place].flip();
-        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{place}");
-        curve.windows[place].flip();
+    for position in 0..curve.windows.len() {
+        curve.windows[position].shift();
+        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{position}");
+        (0..7).for_each(|_| curve.windows[position].shift());
+        curve.windows[position].flip();
+        assert_eq!(sign(&curve, &jobs), [SignatureOutcome::Faulty; LANES], "{position}");
+        curve.windows[position].flip();
         assert_eq!(sign(&curve, &jobs), sound);
     }
 }
@@ -220,7 +220,7 @@ fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
     let scalars = of(&std::array::from_fn(|lane| (order() >> (lane + 1) as u32) | BigUint::from(1_u8)));
     for lost in 0..36 {
-        let multiple = curve.multiple_by(&scalars, |place| place != lost);
+        let multiple = curve.multiple_by(&scalars, |position| position != lost);
         let point = multiple.point.affine(&field::inverse(&multiple.point.zzz));
         assert_eq!(is_zero(&point.off_curve(&curve.b)), __mmask8::MAX);
         assert_eq!(multiple.matches_scalars(&scalars), 0, "{lost}");
@@ -250,16 +250,16 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
     assert!(curve.is_sound());
-    for place in 0..curve.windows.len() {
-        curve.windows[place].shift();
-        assert!(!curve.is_sound(), "{place}");
-        (0..7).for_each(|_| curve.windows[place].shift());
-        curve.windows[place].flip();
-        assert!(!curve.is_sound(), "{place}");
-        curve.windows[place].flip();
-        curve.windows[place].flip_tag();
-        assert!(!curve.is_sound(), "{place}");
-        curve.windows[place].flip_tag();
+    for position in 0..curve.windows.len() {
+        curve.windows[position].shift();
+        assert!(!curve.is_sound(), "{position}");
+        (0..7).for_each(|_| curve.windows[position].shift());
+        curve.windows[position].flip();
+        assert!(!curve.is_sound(), "{position}");
+        curve.windows[position].flip();
+        curve.windows[position].flip_tag();
+        assert!(!curve.is_sound(), "{position}");
+        curve.windows[position].flip_tag();
     }
     let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
     let constants: [fn(&mut Curve) -> &mut EightShort; 3] =
@@ -300,13 +300,13 @@ fn table_checksum_matches_big_integers() {
     for constant in [b * r(&p) % &p, r(&p), r(&n) * r(&n) % &n] {
         limbs(&constant).into_iter().for_each(|limb| (0..LANES).for_each(|_| checksum.add(limb)));
     }
-    let mut place = [
+    let mut position = [
         hex(b"6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"),
         hex(b"4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5"),
     ];
     for number in 0..comb::DIGITS as u32 {
-        let twice = plus(&place, &place);
-        let mut entries = vec![place.clone()];
+        let twice = plus(&position, &position);
+        let mut entries = vec![position.clone()];
         while entries.len() < comb::ENTRIES {
             entries.push(plus(entries.last().unwrap(), &twice));
         }
@@ -322,7 +322,7 @@ fn table_checksum_matches_big_integers() {
             let tag = (BigUint::from(2 * entry + 1) << (7 * number)) % number::LIMB_MAX;
             checksum.add(tag.to_u64_digits()[0]);
         }
-        (0..7).for_each(|_| place = plus(&place, &place));
+        (0..7).for_each(|_| position = plus(&position, &position));
     }
     assert_eq!(checksum.value(), curve::CHECKSUM, "{:#x}", checksum.value());
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use proxy::permission::{self, Options, Token, WhenAway};
+use proxy::permission::{self, Options, OutagePolicy, Token};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
@@ -96,8 +96,8 @@ impl AskSettings {
         Ok(Some(Options {
             timeout: Duration::from_millis(self.timeout_ms),
             when_away: match self.when_away {
-                OutageDecision::Refuse => WhenAway::Refuse,
-                OutageDecision::Allow => WhenAway::Allow,
+                OutageDecision::Refuse => OutagePolicy::Refuse,
+                OutageDecision::Allow => OutagePolicy::Allow,
             },
             yes_for: Duration::from_secs(self.yes_s),
             no_for: Duration::from_secs(self.no_s),

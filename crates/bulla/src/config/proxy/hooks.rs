@@ -47,7 +47,7 @@ impl HookSettings {
             request_body: self.request_body,
             response_headers: self.response_headers,
             response_body: self.response_body,
-            body_octets_max: self.body_bytes_max.unwrap_or(usual.body_octets_max),
+            body_bytes_max: self.body_bytes_max.unwrap_or(usual.body_bytes_max),
             calls_max: self.calls_max.unwrap_or(usual.calls_max),
             ..usual
         }

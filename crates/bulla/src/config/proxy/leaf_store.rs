@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use proxy::certificate_store::{LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, WhenAway, lease_of};
+use proxy::certificate_store::{LEAVES_MAX, OutagePolicy, SecondLevelOptions, TRIP_TIMEOUT, lease_of};
 use serde::{Deserialize, Serialize};
 use store::StoreUrl;
 
@@ -111,8 +111,8 @@ impl ProxyStoreSettings {
         let trip_timeout = Duration::from_millis(self.timeout_ms);
         SecondLevelOptions {
             when_away: match self.when_away {
-                StorageOutageAction::Mint => WhenAway::Mint,
-                StorageOutageAction::Refuse => WhenAway::Refuse,
+                StorageOutageAction::Mint => OutagePolicy::Mint,
+                StorageOutageAction::Refuse => OutagePolicy::Refuse,
             },
             trip_timeout,
             lease: lease_of(trip_timeout),

@@ -333,11 +333,11 @@ impl ProxySettings {
     /// does not define.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
         let policy = self.policy.compiled()?;
-        for (place, inject) in
-            self.rules.iter().enumerate().filter_map(|(place, rule)| Some((place, rule.inject.as_ref()?)))
+        for (index, inject) in
+            self.rules.iter().enumerate().filter_map(|(index, rule)| Some((index, rule.inject.as_ref()?)))
         {
             if let Some((kind, name)) = policy.unknown(&inject.grants()) {
-                let rule = place + 1;
+                let rule = index + 1;
                 return Err(Problem::usage(format_args!(
                     "proxy.rules: rule {rule}: inject: {kind}: no identity has {name:?}"
                 ))

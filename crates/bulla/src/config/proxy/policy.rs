@@ -413,13 +413,13 @@ mod tests {
     fn policy_error_reports_the_rule_position() {
         let preset = PolicyRuleText { preset: "github-read".into(), ..PolicyRuleText::default() };
         let second = PolicyRuleText { host: vec!["https://a".into()], ..PolicyRuleText::default() };
-        let said = |rules: Vec<PolicyRuleText>| {
+        let error_of = |rules: Vec<PolicyRuleText>| {
             PolicySettings { rules, ..PolicySettings::default() }.compiled().unwrap_err().message
         };
-        assert!(said(vec![preset.clone(), second]).starts_with("proxy.policy.rules[2] (#2): host: "));
+        assert!(error_of(vec![preset.clone(), second]).starts_with("proxy.policy.rules[2] (#2): host: "));
         let unknown = PolicyRuleText { preset: "github".into(), ..PolicyRuleText::default() };
-        assert!(said(vec![unknown]).contains("rules[1] (#1): preset: unknown preset \"github\""));
+        assert!(error_of(vec![unknown]).contains("rules[1] (#1): preset: unknown preset \"github\""));
         let both = PolicyRuleText { host: vec!["a.example".into()], ..preset };
-        assert!(said(vec![both]).contains("cannot be combined with conditions"));
+        assert!(error_of(vec![both]).contains("cannot be combined with conditions"));
     }
 }

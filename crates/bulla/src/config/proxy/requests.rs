@@ -72,8 +72,8 @@ impl ProxyRequestSettings {
         };
         let record = Some(RecordOptions {
             folder,
-            body_octets_max: self.record_body_octets_max as usize,
-            octets_max: self.record_octets_max,
+            body_bytes_max: self.record_body_octets_max as usize,
+            bytes_max: self.record_octets_max,
             redact_headers: self.record_redact_headers.clone(),
             redact_query: self.record_redact_query.clone(),
         });

@@ -238,7 +238,7 @@ fn sites(rates: &Rates) -> Vec<Site> {
             site: site.to_owned(),
             nodes_up,
             // The last measurement of an unreachable site is out of date.
-            round_trip_ms: round_trip.filter(|way| nodes_up > 0.0 && *way > 0.0).map(ms),
+            round_trip_ms: round_trip.filter(|trip| nodes_up > 0.0 && *trip > 0.0).map(ms),
             requests_per_s: rounded(rates.sum(&format!("{TOOK}_count"), &of)),
             errors_per_s: rounded(rates.sum("bulla_keyless_site_errors_total", &of)),
             in_flight: rates.sum("bulla_keyless_site_requests_in_flight", &of),

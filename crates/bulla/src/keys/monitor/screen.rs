@@ -277,9 +277,9 @@ impl Drop for Screen {
     }
 }
 
-fn write(octets: &[u8]) -> io::Result<()> {
+fn write(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(octets)?;
+    out.write_all(bytes)?;
     out.flush()
 }
 

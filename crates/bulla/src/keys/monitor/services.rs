@@ -67,16 +67,16 @@ impl Services {
     }
 
     fn at(urls: Vec<String>) -> Outcome<Self> {
-        let mut kept: Vec<String> = Vec::new();
+        let mut unique: Vec<String> = Vec::new();
         for url in urls {
-            if !kept.contains(&url) {
-                kept.push(url);
+            if !unique.contains(&url) {
+                unique.push(url);
             }
         }
-        if kept.len() > SERVICES_MAX {
+        if unique.len() > SERVICES_MAX {
             return Err(Problem::usage(format_args!(
                 "{} services, but the maximum is {SERVICES_MAX}",
-                kept.len()
+                unique.len()
             ))
             .hint("query them in smaller groups"));
         }
@@ -90,36 +90,36 @@ impl Services {
             .map_err(|error| {
                 Problem::new(Exit::Machine, format_args!("cannot create an HTTP client: {error}"))
             })?;
-        Ok(Self { http, urls: kept })
+        Ok(Self { http, urls: unique })
     }
 
     /// Requests `path` from each service. A response may have at most `bytes_max` bytes. Returns the responses in the order of the
     /// services.
-    pub(super) async fn ask(&self, path: &str, bytes_max: usize) -> Vec<(String, Reply)> {
-        let asked =
+    pub(super) async fn fetch_all(&self, path: &str, bytes_max: usize) -> Vec<(String, Reply)> {
+        let fetches =
             self.urls.iter().map(|url| async { (url.clone(), self.fetch_one(url, path, bytes_max).await) });
-        join_all(asked).await
+        join_all(fetches).await
     }
 
     async fn fetch_one(&self, url: &str, path: &str, bytes_max: usize) -> Reply {
-        let away = |why: String| UnreachableService { url: url.to_owned(), why };
+        let unreachable = |why: String| UnreachableService { url: url.to_owned(), why };
         let sent = self.http.get(format!("{url}{path}")).send().await;
-        let mut answer = sent.map_err(|error| away(cause(&error)))?;
+        let mut answer = sent.map_err(|error| unreachable(cause(&error)))?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => {
-                return Err(away(format!("the service has no {path}: does it run this version?")));
+                return Err(unreachable(format!("the service has no {path}: does it run this version?")));
             }
-            status => return Err(away(format!("the service answers {status}"))),
+            status => return Err(unreachable(format!("the service answers {status}"))),
         }
-        let mut octets = Vec::new();
-        while let Some(part) = answer.chunk().await.map_err(|error| away(cause(&error)))? {
-            if octets.len() + part.len() > bytes_max {
-                return Err(away(format!("its response is larger than {bytes_max} bytes")));
+        let mut body = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(|error| unreachable(cause(&error)))? {
+            if body.len() + part.len() > bytes_max {
+                return Err(unreachable(format!("its response is larger than {bytes_max} bytes")));
             }
-            octets.extend_from_slice(&part);
+            body.extend_from_slice(&part);
         }
-        String::from_utf8(octets).map_err(|_| away("its response is not UTF-8 text".to_owned()))
+        String::from_utf8(body).map_err(|_| unreachable("its response is not UTF-8 text".to_owned()))
     }
 }
 
@@ -177,17 +177,19 @@ fn given(text: &str) -> Outcome<String> {
 }
 
 /// Returns the exit code, and prints warnings for services that did not respond. Returns an error if no service responded.
-pub(super) fn exit_code(away: &[UnreachableService], answered: usize) -> Outcome<Exit> {
-    if away.is_empty() {
+pub(super) fn exit_code(unreachable: &[UnreachableService], answered: usize) -> Outcome<Exit> {
+    if unreachable.is_empty() {
         return Ok(Exit::Ok);
     }
     if answered == 0 {
-        let all: Vec<String> =
-            away.iter().map(|away| format!("{} is unreachable: {}", away.url, away.why)).collect();
+        let all: Vec<String> = unreachable
+            .iter()
+            .map(|unreachable| format!("{} is unreachable: {}", unreachable.url, unreachable.why))
+            .collect();
         return Err(Problem::new(Exit::Server, all.join("; ")).hint(HINT));
     }
-    for away in away {
-        eprintln!("warning: {} is unreachable: {}", away.url, away.why);
+    for unreachable in unreachable {
+        eprintln!("warning: {} is unreachable: {}", unreachable.url, unreachable.why);
     }
     eprintln!("hint: {HINT}");
     Ok(Exit::Incomplete)
@@ -225,10 +227,10 @@ mod tests {
 
     #[test]
     fn unreachable_service_is_a_warning_unless_all_are_unreachable() {
-        let away = [UnreachableService { url: "http://a".to_owned(), why: "gone".to_owned() }];
+        let unreachable = [UnreachableService { url: "http://a".to_owned(), why: "gone".to_owned() }];
         assert_eq!(exit_code(&[], 0).unwrap(), Exit::Ok);
-        assert_eq!(exit_code(&away, 1).unwrap(), Exit::Incomplete);
-        let problem = exit_code(&away, 0).unwrap_err();
+        assert_eq!(exit_code(&unreachable, 1).unwrap(), Exit::Incomplete);
+        let problem = exit_code(&unreachable, 0).unwrap_err();
         assert_eq!((problem.exit, problem.hint.as_deref()), (Exit::Server, Some(HINT)));
     }
 }

@@ -110,7 +110,7 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Op
 }
 
 pub(super) async fn sample(services: &Services) -> Samples {
-    let answers = services.ask("/metrics", METRICS_MAX).await;
+    let answers = services.fetch_all("/metrics", METRICS_MAX).await;
     let at = Instant::now();
     let read = |(url, answer): (String, Result<String, UnreachableService>)| {
         let shown = Exposition::parse(&answer?);

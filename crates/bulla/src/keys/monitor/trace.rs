@@ -64,9 +64,9 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
                     (Exit::Incomplete, report)
                 }
             };
-            let (kept, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
+            let (requests_max, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
             return Err(Problem::new(exit, report).hint(format!(
-                "each service keeps the last {kept} requests that failed or took more than {slow} ms, and the last {kept} \
+                "each service keeps the last {requests_max} requests that failed or took more than {slow} ms, and the last {requests_max} \
                  others with a traceparent or a request ID, until it is restarted; --url names more services"
             )));
         }
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
 
 pub(super) async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
-    for (url, answer) in services.ask(path, TRACES_MAX).await {
+    for (url, answer) in services.fetch_all(path, TRACES_MAX).await {
         let read = answer.and_then(|text| {
             let strange = |error| UnreachableService {
                 url: url.clone(),
@@ -92,7 +92,7 @@ pub(super) async fn read(services: &Services, path: &str) -> Tree {
         });
         match read {
             Ok(report) => all.push((url, report)),
-            Err(gone) => away.push(gone),
+            Err(unreachable) => away.push(unreachable),
         }
     }
     Tree::of(all, away)
@@ -106,8 +106,8 @@ fn text(tree: &Tree, paint: Paint, width: Option<u16>) -> String {
     for request in &tree.requests {
         shown.add_row(line(request, "", paint));
         for hop in &request.asked {
-            let place = format!("  {} {} at {}", hop.why, clean(&hop.node), clean(&hop.site));
-            let mut cells = vec![Cell::new(place), figure(&format!("+{}", ms(hop.after_us)))];
+            let location = format!("  {} {} at {}", hop.why, clean(&hop.node), clean(&hop.site));
+            let mut cells = vec![Cell::new(location), figure(&format!("+{}", ms(hop.after_us)))];
             cells.extend(["", ""].map(Cell::new));
             cells.push(figure(&hop.took_us.map(ms).unwrap_or_default()));
             cells.extend(["", "", "", ""].map(Cell::new));
@@ -133,7 +133,7 @@ fn text(tree: &Tree, paint: Paint, width: Option<u16>) -> String {
 }
 
 fn line(request: &Request, indent: &str, paint: Paint) -> Vec<Cell> {
-    let place = match (&request.node, &request.site) {
+    let location = match (&request.node, &request.site) {
         (Some(node), Some(site)) => format!("{node} at {site}"),
         _ => request.service.clone(),
     };
@@ -141,7 +141,7 @@ fn line(request: &Request, indent: &str, paint: Paint) -> Vec<Cell> {
     let stage = |us: Option<u64>| figure(&us.map(ms).unwrap_or_default());
     let key = request.key.as_deref().unwrap_or_default();
     vec![
-        Cell::new(format!("{indent}{} by {}", clean(&request.opcode), clean(&place))),
+        Cell::new(format!("{indent}{} by {}", clean(&request.opcode), clean(&location))),
         figure(&at(request.at_us)),
         Cell::new(clean(&request.tenant)),
         Cell::new(shorten(&clean(key), KEY_DIGITS)),

@@ -116,8 +116,8 @@ fn joined(all: Vec<Request>) -> Vec<Request> {
         let asker = |one: &&mut Hop| one.request.is_none() && Some(&one.node) == request.node.as_ref();
         let hop = above
             .iter_mut()
-            .filter(|asking| request.parent_id.as_ref() == Some(&asking.span_id))
-            .flat_map(|asking| &mut asking.asked)
+            .filter(|caller| request.parent_id.as_ref() == Some(&caller.span_id))
+            .flat_map(|caller| &mut caller.asked)
             .find(asker);
         match hop {
             Some(hop) => hop.request = Some(Box::new(request)),
@@ -149,11 +149,11 @@ mod tests {
 
     #[test]
     fn trace_tree_nests_a_request_below_the_calling_node() {
-        let asking = json!([request("aa", Some("01"), 10, &["fra-1", "par-1"])]);
+        let caller = json!([request("aa", Some("01"), 10, &["fra-1", "par-1"])]);
         let answering = json!([request("bb", Some("aa"), 11, &[]), request("cc", Some("dd"), 5, &[])]);
         let tree = Tree::of(
             vec![
-                traces("nyc-1", &asking),
+                traces("nyc-1", &caller),
                 traces("fra-1", &answering),
                 traces("fra-1", &answering),
                 traces("par-1", &json!([])),
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn two_attempts_at_one_node_get_separate_child_requests() {
-        let asking = json!([request("aa", None, 10, &["fra-1", "fra-1"])]);
+        let caller = json!([request("aa", None, 10, &["fra-1", "fra-1"])]);
         let answering = json!([request("cc", Some("aa"), 12, &[]), request("bb", Some("aa"), 11, &[])]);
-        let tree = Tree::of(vec![traces("nyc-1", &asking), traces("fra-1", &answering)], Vec::new());
+        let tree = Tree::of(vec![traces("nyc-1", &caller), traces("fra-1", &answering)], Vec::new());
         let below: Vec<&str> =
             tree.requests[0].asked.iter().map(|hop| hop.request.as_ref().unwrap().span_id.as_str()).collect();
         assert_eq!(below, ["bb", "cc"]);

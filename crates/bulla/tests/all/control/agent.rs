@@ -59,12 +59,12 @@ impl Nginx {
         let folder = house.path("nginx");
         let at = |name: &str| folder.join(name).display().to_string();
         let (key, certificate) = (at("tls/key.pem"), at("tls/full.pem"));
-        let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        let temp_paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
             .map(|kind| format!("{kind}_temp_path {};\n", at(kind)))
             .collect();
         let text = format!(
-            "daemon off;\npid {};\nerror_log {};\nevents {{}}\nhttp {{\naccess_log off;\n{places}\
+            "daemon off;\npid {};\nerror_log {};\nevents {{}}\nhttp {{\naccess_log off;\n{temp_paths}\
              server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {certificate}; ssl_certificate_key {key};\n\
              location / {{ return 200 here; }} }} }}\n",
             at("pid"),
@@ -113,8 +113,8 @@ impl Visitor {
         let url = format!("https://127.0.0.1:{port}/");
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
-                let asked = Command::new("curl").args(["-ks", "--max-time", "60", &url]).output().unwrap();
-                let into = if asked.stdout == b"here" { &good } else { &bad };
+                let output = Command::new("curl").args(["-ks", "--max-time", "60", &url]).output().unwrap();
+                let into = if output.stdout == b"here" { &good } else { &bad };
                 into.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -170,18 +170,18 @@ pub(super) fn forbid(house: &House) {
 pub(super) fn allow(house: &House, state: &str) {
     let (state, policy) = (house.path(state), house.path("agent.toml"));
     let (state, policy) = (state.display().to_string(), policy.display().to_string());
-    let told = |more: &[&str]| {
+    let policy_check = |more: &[&str]| {
         let mut command = house.bulla(&["agent", "policy", "check", "--policy", &policy]);
         crate::world::run(command.args(["--state", &state]).args(more))
     };
-    let refused = told(&[]);
+    let refused = policy_check(&[]);
     assert_eq!(refused.status.code(), Some(6), "{}", crate::world::describe(&refused));
-    let lines = told(&["--lines"]);
+    let lines = policy_check(&["--lines"]);
     assert!(lines.status.success(), "{}", crate::world::describe(&lines));
     let mut text = std::fs::read_to_string(&policy).unwrap();
     text += &String::from_utf8(lines.stdout).unwrap();
     std::fs::write(&policy, text).unwrap();
-    let checked = told(&[]);
+    let checked = policy_check(&[]);
     assert!(checked.status.success(), "{}", crate::world::describe(&checked));
     assert_eq!(String::from_utf8_lossy(&checked.stdout), "shop: allowed\n");
 }

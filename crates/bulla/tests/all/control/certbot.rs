@@ -33,8 +33,8 @@ fn read(path: &Path) -> String {
 fn certbot_gets_renews_and_revokes_a_certificate() {
     let house = House::up();
     let names = ["-d", "www.shop.example", "-d", "shop.example"];
-    let once = ["certonly", "--standalone", "--agree-tos", "--register-unsafely-without-email"];
-    certbot(&house, &[&once[..], &names[..]].concat());
+    let options = ["certonly", "--standalone", "--agree-tos", "--register-unsafely-without-email"];
+    certbot(&house, &[&options[..], &names[..]].concat());
     let live = house.path("certbot/config/live/www.shop.example");
     let leaf = live.join("cert.pem");
     let (root, chain) = (house.root().display().to_string(), live.join("chain.pem").display().to_string());
@@ -58,7 +58,7 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
     let responder = format!("http://127.0.0.1:{}", house.public_port);
     let ocsp_url = house.openssl(&["x509", "-noout", "-ocsp_uri", "-in", &leaf_text]);
     assert!(ocsp_url.contains(&house.public_port.to_string()), "{ocsp_url} {responder}");
-    let ask = || {
+    let ocsp_status = || {
         house.openssl(&[
             "ocsp",
             "-issuer",
@@ -72,13 +72,13 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
             "-no_nonce",
         ])
     };
-    let said = ask();
-    assert!(said.contains(": good"), "{said}");
+    let status = ocsp_status();
+    assert!(status.contains(": good"), "{status}");
     certbot(
         &house,
         &["revoke", "--cert-path", &leaf_text, "--reason", "superseded", "--no-delete-after-revoke"],
     );
-    house.until("the revocation by OCSP", || ask().contains(": revoked"));
+    house.until("the revocation by OCSP", || ocsp_status().contains(": revoked"));
     house.until("the revocation by CRL", || crl_check(&house, &root, &chain, &leaf_text));
 }
 

@@ -28,9 +28,9 @@ fn est(house: &House, operation: &str, name: &str, by: &str) -> String {
     let who = ["--cacert", &root, "--cert", &certificate, "--key", &key];
     let what = ["-H", "Content-Type: application/pkcs10", "--data-binary", "@csr.b64", &url];
     let how = ["-sS", "-o", "answer", "-w", "%{http_code}"];
-    let asked = house.program("curl", "apt-get install -y curl", &[&how[..], &who[..], &what[..]].concat());
-    assert!(asked.status.success(), "{}", describe(&asked));
-    String::from_utf8(asked.stdout).unwrap()
+    let curl = house.program("curl", "apt-get install -y curl", &[&how[..], &who[..], &what[..]].concat());
+    assert!(curl.status.success(), "{}", describe(&curl));
+    String::from_utf8(curl.stdout).unwrap()
 }
 
 #[test]
@@ -68,14 +68,14 @@ fn default_profile_certificate_reenrolls_over_est_but_cannot_log_in() {
 
     // Only a client certificate identifies a client. The error names the setting.
     assert_eq!(est(&house, "simpleenroll", "server", "server"), "403");
-    let told = std::fs::read_to_string(house.path("answer")).unwrap();
-    assert!(told.contains("extended_key_usage"), "{told}");
+    let response = std::fs::read_to_string(house.path("answer")).unwrap();
+    assert!(response.contains("extended_key_usage"), "{response}");
     let url = format!("{}/api/v1/auth/me", house.url());
     let root = house.root().display().to_string();
-    let asked = ["-sS", "--cacert", &root, "--cert", "server.pem", "--key", "server.key", &url];
-    let told = house.program("curl", "apt-get install -y curl", &asked);
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("\"status\":401") && told.contains("clientAuth"), "{told}");
+    let curl = ["-sS", "--cacert", &root, "--cert", "server.pem", "--key", "server.key", &url];
+    let response = house.program("curl", "apt-get install -y curl", &curl);
+    let response = String::from_utf8(response.stdout).unwrap();
+    assert!(response.contains("\"status\":401") && response.contains("clientAuth"), "{response}");
 }
 
 #[test]
@@ -101,24 +101,24 @@ fn incomplete_master_key_rotation_reports_remaining_and_is_resumed() {
     house.start();
     let rotated = run(&mut house.bulla(&["key", "rotate", "--output", "json"]));
     assert_eq!(rotated.status.code(), Some(1), "{}", describe(&rotated));
-    let said: Value = serde_json::from_slice(&rotated.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&rotated.stdout).unwrap();
     assert!(
-        said["remaining"].as_u64().unwrap() >= 1 && !said["failed"].as_array().unwrap().is_empty(),
-        "{said}"
+        report["remaining"].as_u64().unwrap() >= 1 && !report["failed"].as_array().unwrap().is_empty(),
+        "{report}"
     );
     assert_eq!(house.stop(), Some(0));
 
     // The second key is configured again, as an older key. The rotation completes, and the second key is no longer needed.
     house.configure(&keys(&first, &[&second]));
     house.start();
-    let said = house.json(&["key", "rotate"]);
-    assert_eq!((&said["remaining"], &said["failed"]), (&json!(0), &json!([])), "{said}");
-    assert!(said["rewrapped"].as_u64().unwrap() >= 1, "{said}");
+    let report = house.json(&["key", "rotate"]);
+    assert_eq!((&report["remaining"], &report["failed"]), (&json!(0), &json!([])), "{report}");
+    assert!(report["rewrapped"].as_u64().unwrap() >= 1, "{report}");
     assert_eq!(house.stop(), Some(0));
     house.configure(&keys(&first, &[]));
     house.start();
-    let again = house.json(&["key", "rotate"]);
-    assert_eq!((&again["remaining"], &again["rewrapped"]), (&json!(0), &json!(0)), "{again}");
+    let repeated = house.json(&["key", "rotate"]);
+    assert_eq!((&repeated["remaining"], &repeated["rewrapped"]), (&json!(0), &json!(0)), "{repeated}");
     assert_eq!(house.stop(), Some(0));
 }
 

@@ -13,29 +13,29 @@ use crate::world::{describe, run};
 const CANARY: &str = "canary-77aa01";
 
 /// A background command that is killed at the end of the test.
-pub(super) struct Beside {
+pub(super) struct BackgroundProcess {
     child: Child,
-    said: std::sync::Arc<std::sync::Mutex<String>>,
+    printed: std::sync::Arc<std::sync::Mutex<String>>,
 }
 
-impl Beside {
+impl BackgroundProcess {
     pub(super) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        let printed = std::sync::Arc::<std::sync::Mutex<String>>::default();
         let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         for stream in [Box::new(out) as Box<dyn std::io::Read + Send>, Box::new(errors)] {
-            let said = std::sync::Arc::clone(&said);
+            let printed = std::sync::Arc::clone(&printed);
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    *said.lock().unwrap() += &format!("{line}\n");
+                    *printed.lock().unwrap() += &format!("{line}\n");
                 }
             });
         }
-        Self { child, said }
+        Self { child, printed }
     }
 
-    pub(super) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(super) fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     /// Waits until the command ends by itself. Returns its exit code.
@@ -49,7 +49,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -62,7 +62,7 @@ fn set(house: &House, name: &str, kind: &str, value: &str) {
 }
 
 /// Sends a request to the agent with curl.
-fn ask(house: &House, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
+fn send_request(house: &House, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
     let url = format!("http://localhost{path}");
     let mut arguments =
         vec!["-s", "-S", "-g", "--unix-socket", "agent.sock", "-X", method, "-w", "\n%{http_code}"];
@@ -78,13 +78,14 @@ fn ask(house: &House, method: &str, path: &str, body: Option<&str>) -> (u16, Val
 }
 
 fn value(house: &House, name: &str) -> Value {
-    ask(house, "GET", &format!("/api/v1/data?name={name}&current=true"), None).1["data"][0]["value"].clone()
+    send_request(house, "GET", &format!("/api/v1/data?name={name}&current=true"), None).1["data"][0]["value"]
+        .clone()
 }
 
-fn agent(house: &House, more: &[&str]) -> Beside {
+fn agent(house: &House, more: &[&str]) -> BackgroundProcess {
     let arguments = ["credential", "agent", "--socket", "agent.sock", "--log", "trace"];
-    let agent = Beside::start(house.bulla(&[&arguments[..], more].concat()));
-    house.until("the agent", || agent.said().contains("the agent listens at"));
+    let agent = BackgroundProcess::start(house.bulla(&[&arguments[..], more].concat()));
+    house.until("the agent", || agent.printed().contains("the agent listens at"));
     agent
 }
 
@@ -98,32 +99,32 @@ fn credential_agent_serves_its_socket_and_survives_store_outages() {
     assert_eq!(mode, 0o600);
     // As CredHub clients send it.
     assert_eq!(value(&house, "/A/Password"), CANARY);
-    let (status, none) = ask(&house, "GET", "/api/v1/data?name=/none&current=true", None);
+    let (status, none) = send_request(&house, "GET", "/api/v1/data?name=/none&current=true", None);
     assert_eq!(status, 404);
     assert!(none["error"].as_str().unwrap().contains("does not exist"), "{none}");
     let (_, found) =
-        ask(&house, "POST", "/api/v1/lookup", Some(r#"{"lookups":[["/none","/a/json"],"/none"]}"#));
+        send_request(&house, "POST", "/api/v1/lookup", Some(r#"{"lookups":[["/none","/a/json"],"/none"]}"#));
     assert_eq!((&found["results"][0]["name"], &found["results"][1]), (&json!("/a/json"), &Value::Null));
     let services = r#"{"p":[{"credentials":{"credhub-ref":"((/a/json))"}},{"credentials":{"plain":1}}]}"#;
-    let (status, replaced) = ask(&house, "POST", "/api/v1/interpolate", Some(services));
+    let (status, replaced) = send_request(&house, "POST", "/api/v1/interpolate", Some(services));
     assert_eq!((status, &replaced["p"][0]["credentials"]["uri"]), (200, &json!("postgres://canary-77aa01")));
     assert_eq!(replaced["p"][1]["credentials"]["plain"], 1);
     let wrong = r#"{"p":[{"credentials":{"credhub-ref":"/a/password"}}]}"#;
-    assert_eq!(ask(&house, "POST", "/api/v1/interpolate", Some(wrong)).0, 400);
+    assert_eq!(send_request(&house, "POST", "/api/v1/interpolate", Some(wrong)).0, 400);
     // Other requests are forwarded to the store with the agent's identity.
-    let (_, found) = ask(&house, "GET", "/api/v1/data?path=/a", None);
+    let (_, found) = send_request(&house, "GET", "/api/v1/data?path=/a", None);
     assert_eq!(found["credentials"].as_array().unwrap().len(), 2, "{found}");
-    let stat = |name: &str| ask(&house, "GET", "/agent/stats", None).1[name].as_u64().unwrap();
+    let stat = |name: &str| send_request(&house, "GET", "/agent/stats", None).1[name].as_u64().unwrap();
     house.until("the stream of changes", || stat("gaps") > 0);
     let put = r#"{"name":"/a/password","type":"password","value":"second"}"#;
-    assert_eq!(ask(&house, "PUT", "/api/v1/data", Some(put)).0, 200);
+    assert_eq!(send_request(&house, "PUT", "/api/v1/data", Some(put)).0, 200);
     assert_eq!(value(&house, "/a/password"), "second", "what was written over it is known at once");
     for (method, path) in [("POST", "/oauth/token"), ("POST", "/management"), ("GET", "/metrics")] {
-        assert_eq!(ask(&house, method, path, Some("{}")).0, 404, "{path} stays where it is");
+        assert_eq!(send_request(&house, method, path, Some("{}")).0, 404, "{path} stays where it is");
     }
     let too_large = format!(r#"{{"lookups":["{}"]}}"#, "x".repeat(2 << 20));
     std::fs::write(house.path("large"), too_large).unwrap();
-    assert_eq!(ask(&house, "POST", "/api/v1/lookup", Some("@large")).0, 413);
+    assert_eq!(send_request(&house, "POST", "/api/v1/lookup", Some("@large")).0, 413);
     // Written directly to the store: the agent gets the change event and fetches the value again.
     set(&house, "/a/password", "password", CANARY);
     house.until("the change", || stat("changes") >= 2 && value(&house, "/a/password") == CANARY);
@@ -140,23 +141,24 @@ fn credential_agent_serves_its_socket_and_survives_store_outages() {
     assert_eq!(value(&house, "/a/password"), CANARY);
     let over_stale = house.does(&[&["credential", "get", "/a/password", "--value"][..], &over].concat());
     assert_eq!(over_stale.stdout, format!("{CANARY}\n").as_bytes());
-    let (status, unknown) = ask(&house, "GET", "/api/v1/data?name=/a/unknown&current=true", None);
+    let (status, unknown) = send_request(&house, "GET", "/api/v1/data?name=/a/unknown&current=true", None);
     assert_eq!(status, 503);
     assert!(unknown["error"].as_str().unwrap().contains("cannot be reached"), "{unknown}");
-    assert_eq!(ask(&house, "GET", "/api/v1/data?path=/a", None).0, 503);
-    assert_eq!(ask(&house, "GET", "/health", None).0, 200);
+    assert_eq!(send_request(&house, "GET", "/api/v1/data?path=/a", None).0, 503);
+    assert_eq!(send_request(&house, "GET", "/health", None).0, 200);
     house.start();
     house.until("the agent finds it again", || {
-        ask(&house, "GET", "/api/v1/data?name=/a/unknown&current=true", None).0 == 404
+        send_request(&house, "GET", "/api/v1/data?name=/a/unknown&current=true", None).0 == 404
     });
-    let (_, stats) = ask(&house, "GET", "/agent/stats", None);
+    let (_, stats) = send_request(&house, "GET", "/agent/stats", None);
     assert!(stats["hits"].as_u64().unwrap() >= 4 && stats["connections"].as_u64().unwrap() >= 2, "{stats}");
-    assert_eq!(agent.stop(), Some(0), "{}", agent.said());
+    assert_eq!(agent.stop(), Some(0), "{}", agent.printed());
     assert!(!house.path("agent.sock").exists());
     // The trace log has entries, and none contains a secret.
-    let (said, admin) = (agent.said(), std::fs::read_to_string(house.path("data/admin.token")).unwrap());
-    assert!(said.len() > 10_000, "{} octets", said.len());
-    assert!(!said.contains(CANARY) && !said.contains(admin.trim()), "a secret was shown");
+    let (printed, admin) =
+        (agent.printed(), std::fs::read_to_string(house.path("data/admin.token")).unwrap());
+    assert!(printed.len() > 10_000, "{} octets", printed.len());
+    assert!(!printed.contains(CANARY) && !printed.contains(admin.trim()), "a secret was shown");
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn agent_socket_is_private_and_unsafe_paths_are_rejected() {
     let mut second = agent(&house, &["--access", "group"]);
     let mode = std::fs::metadata(house.path("agent.sock")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o660);
-    assert_eq!(ask(&house, "GET", "/health", None).0, 200);
+    assert_eq!(send_request(&house, "GET", "/health", None).0, 200);
     assert_eq!(second.stop(), Some(0));
 }
 
@@ -210,7 +212,7 @@ fn template_is_rendered_and_rewritten_when_a_credential_changes() {
     assert_eq!(short.stdout, b"one db.example");
     // With `--watch` the file is rewritten and the command run only when a value changes.
     let watch = ["--mode", "0640", "--watch", "--run", "echo ran >>runs"];
-    let mut watching = Beside::start(house.bulla(&[&command[..], &watch].concat()));
+    let mut watching = BackgroundProcess::start(house.bulla(&[&command[..], &watch].concat()));
     let ran = house.path("runs");
     let runs = || std::fs::read_to_string(&ran).unwrap_or_default().lines().count();
     house.until("the mode", || mode() == 0o640 && runs() == 1);
@@ -223,7 +225,7 @@ fn template_is_rendered_and_rewritten_when_a_credential_changes() {
     house.start();
     set(&house, "/t/password", "password", "three");
     house.until("the change after the fall", || text().contains("password: three"));
-    assert_eq!(watching.stop(), Some(0), "{}", watching.said());
+    assert_eq!(watching.stop(), Some(0), "{}", watching.printed());
     house.until("the last run", || runs() == 3);
     // A failed command is run again, though the file is up to date.
     let owing = [
@@ -236,14 +238,14 @@ fn template_is_rendered_and_rewritten_when_a_credential_changes() {
         "--run",
         "echo ran >>tries; test -e ok",
     ];
-    let mut watching = Beside::start(house.bulla(&owing));
+    let mut watching = BackgroundProcess::start(house.bulla(&owing));
     let tries = house.path("tries");
     let tries = || std::fs::read_to_string(&tries).unwrap_or_default().lines().count();
     house.until("the try", || tries() >= 1);
     std::fs::write(house.path("ok"), "").unwrap();
     set(&house, "/t/password", "password", "three");
     house.until("the next try", || tries() >= 2);
-    assert_eq!(watching.stop(), Some(0), "{}", watching.said());
+    assert_eq!(watching.stop(), Some(0), "{}", watching.printed());
 }
 
 #[test]
@@ -255,14 +257,14 @@ fn program_is_restarted_or_signaled_when_its_credential_changes() {
     let program = "trap 'echo told >>starts' USR1; echo started $A >>starts; while :; do sleep 0.1; done";
     let exec = |more: &[&str]| {
         let begin = ["credential", "exec", "--env", "A=/e/a", "--watch"];
-        Beside::start(house.bulla(&[&begin[..], more, &["--", "sh", "-c", program]].concat()))
+        BackgroundProcess::start(house.bulla(&[&begin[..], more, &["--", "sh", "-c", program]].concat()))
     };
     let starts = || std::fs::read_to_string(house.path("starts")).unwrap_or_default();
     let mut running = exec(&[]);
     house.until("the start", || starts() == "started one\n");
     set(&house, "/e/a", "password", "two");
     house.until("the second start", || starts() == "started one\nstarted two\n");
-    assert_eq!(running.stop(), Some(130), "{}", running.said());
+    assert_eq!(running.stop(), Some(130), "{}", running.printed());
     std::fs::remove_file(house.path("starts")).unwrap();
     let mut running = exec(&["--signal", "usr1"]);
     house.until("the start", || starts() == "started two\n");

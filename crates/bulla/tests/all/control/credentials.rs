@@ -43,8 +43,8 @@ fn credential_command_sets_generates_finds_and_injects_values() {
     assert_eq!(text(&house.does(&["credential", "get", "/team/user", "--key", "password"])), "p\n");
     let made = house.json(&["credential", "generate", "/team/made", "--with", "length=50"]);
     assert_eq!(house.json(&["credential", "get", "/team/made"])["value"].as_str().unwrap().len(), 50);
-    let again = house.json(&["credential", "generate", "/team/made", "--with", "length=50"]);
-    assert_eq!(again["id"], made["id"], "the same parameters, the same value");
+    let repeated = house.json(&["credential", "generate", "/team/made", "--with", "length=50"]);
+    assert_eq!(repeated["id"], made["id"], "the same parameters, the same value");
     assert_ne!(house.json(&["credential", "regenerate", "/team/made"])["id"], made["id"]);
     let authority = ["credential", "generate", "/ca", "--type", "certificate", "--with", "is_ca=true"];
     house.does(&[&authority[..], &["--with", "common_name=my-ca", "--with", "key_type=p256"]].concat());
@@ -69,12 +69,12 @@ fn credential_command_sets_generates_finds_and_injects_values() {
     let none = run(&mut house.bulla(&["credential", "exec", "--env", "A=/none", "--", "true"]));
     assert_eq!(none.status.code(), Some(6), "{}", describe(&none));
     house.does(&["credential", "delete", "/team/db"]);
-    let gone = run(&mut house.bulla(&["credential", "get", "/team/db"]));
-    assert_eq!(gone.status.code(), Some(6), "{}", describe(&gone));
+    let deleted = run(&mut house.bulla(&["credential", "get", "/team/db"]));
+    assert_eq!(deleted.status.code(), Some(6), "{}", describe(&deleted));
     assert!(
-        String::from_utf8_lossy(&gone.stderr).contains("does not exist or you do not have"),
+        String::from_utf8_lossy(&deleted.stderr).contains("does not exist or you do not have"),
         "{}",
-        describe(&gone)
+        describe(&deleted)
     );
 }
 
@@ -145,8 +145,8 @@ fn credential_command_deletes_undeletes_and_destroys_versions() {
     );
     house.does(&["credential", "undelete", "/team/db"]);
     assert_eq!(value(), "three\n");
-    let again = run(&mut house.bulla(&["credential", "undelete", "/team/db"]));
-    assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
+    let repeated = run(&mut house.bulla(&["credential", "undelete", "/team/db"]));
+    assert_eq!(repeated.status.code(), Some(6), "{}", describe(&repeated));
     // A credential with an expiry.
     let made = house.json(&["credential", "generate", "/team/short", "--ttl", "1h"]);
     assert!(made["expires_at"].is_string(), "{made}");
@@ -168,14 +168,14 @@ impl<'a> Client<'a> {
     }
 
     /// Sends a request with curl. Returns status and body.
-    fn ask(&self, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
+    fn send_request(&self, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
         let header = format!("authorization: Bearer {}", self.token);
-        ask(self.house, method, path, &["-H", &header], body)
+        send_request(self.house, method, path, &["-H", &header], body)
     }
 }
 
 /// Sends a request with curl. Returns status and body, `null` for no body.
-fn ask(house: &House, method: &str, path: &str, more: &[&str], body: Option<&str>) -> (u16, Value) {
+fn send_request(house: &House, method: &str, path: &str, more: &[&str], body: Option<&str>) -> (u16, Value) {
     let url = std::fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}{path}", url.trim()), house.root().display().to_string());
     let mut arguments = vec!["-sS", "--cacert", &root, "-X", method, "-w", "\n%{http_code}", "-g", &url];
@@ -301,40 +301,41 @@ fn credhub_clients_get_credhub_compatible_responses() {
         ("GET", "/api/v1/nothing", None, 404, ""),
     ];
     for (method, path, body, status, error) in cases {
-        let (got, answer) = admin.ask(method, path, body);
+        let (got, answer) = admin.send_request(method, path, body);
         let expected = if error.is_empty() { Value::Null } else { json!({ "error": error }) };
         assert_eq!((got, &answer), (status, &expected), "{method} {path} {body:?}");
     }
     // Every value of an error is a string, because clients parse errors into a map of strings.
-    let (status, answer) = ask(&house, "GET", "/api/v1/data?name=/a", &[], None);
+    let (status, answer) = send_request(&house, "GET", "/api/v1/data?name=/a", &[], None);
     let denied = json!({
         "error": "access_denied",
         "error_description": "Full authentication is required to access this resource",
     });
     assert_eq!((status, answer), (401, denied));
-    let (status, answer) = ask(&house, "GET", "/info", &[], None);
+    let (status, answer) = send_request(&house, "GET", "/info", &[], None);
     assert_eq!((status, &answer["app"]["name"]), (200, &json!("CredHub")));
-    assert_eq!(ask(&house, "GET", "/health/", &[], None), (200, json!({ "status": "UP" })));
+    assert_eq!(send_request(&house, "GET", "/health/", &[], None), (200, json!({ "status": "UP" })));
     // Management mode read-only, set from this machine with a token: writes are rejected, reads work.
     let none: &[&str] = &[];
-    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":true}"#)).0, 401);
-    assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":true}"#)).0, 200);
-    assert_eq!(admin.ask("PUT", "/api/v1/data", Some(&put("/a"))).0, 503);
-    assert_eq!(admin.ask("GET", "/api/v1/key-usage", None).0, 200);
-    assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":false}"#)).0, 401);
-    assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":false}"#)).0, 200);
-    assert_eq!(admin.ask("PUT", "/api/v1/data", Some(&put("/a"))).0, 200);
+    assert_eq!(send_request(&house, "POST", "/management", none, Some(r#"{"read_only_mode":true}"#)).0, 401);
+    assert_eq!(admin.send_request("POST", "/management", Some(r#"{"read_only_mode":true}"#)).0, 200);
+    assert_eq!(admin.send_request("PUT", "/api/v1/data", Some(&put("/a"))).0, 503);
+    assert_eq!(admin.send_request("GET", "/api/v1/key-usage", None).0, 200);
+    assert_eq!(send_request(&house, "POST", "/management", none, Some(r#"{"read_only_mode":false}"#)).0, 401);
+    assert_eq!(admin.send_request("POST", "/management", Some(r#"{"read_only_mode":false}"#)).0, 200);
+    assert_eq!(admin.send_request("PUT", "/api/v1/data", Some(&put("/a"))).0, 200);
     // Check-and-set.
-    let known = admin.ask("GET", "/api/v1/data?name=/a&current=true", None).1["data"][0]["id"].clone();
+    let known =
+        admin.send_request("GET", "/api/v1/data?name=/a&current=true", None).1["data"][0]["id"].clone();
     let header = format!("authorization: Bearer {}", admin.token);
     let matched = format!("if-match: \"{}\"", known.as_str().unwrap());
     let only_if = |condition: &str| {
-        ask(&house, "PUT", "/api/v1/data", &["-H", &header, "-H", condition], Some(&put("/a"))).0
+        send_request(&house, "PUT", "/api/v1/data", &["-H", &header, "-H", condition], Some(&put("/a"))).0
     };
     assert_eq!((only_if(&matched), only_if(&matched), only_if("if-none-match: *")), (200, 409, 409));
     // The first match of each list, in one request.
     let lookup = r#"{"lookups":[["/none","/A"],"/none"]}"#;
-    let (status, found) = admin.ask("POST", "/api/v1/lookup", Some(lookup));
+    let (status, found) = admin.send_request("POST", "/api/v1/lookup", Some(lookup));
     assert_eq!(
         (status, &found["results"][0]["value"], &found["results"][1]),
         (200, &json!("v"), &Value::Null)
@@ -348,7 +349,7 @@ fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
     let secret = made["token"].as_str().unwrap();
     let form = |fields: &str| {
         let kind = ["-H", "content-type: application/x-www-form-urlencoded"];
-        ask(&house, "POST", "/oauth/token", &kind, Some(fields))
+        send_request(&house, "POST", "/oauth/token", &kind, Some(fields))
     };
     let login = |name: &str, secret: &str| {
         form(&format!(
@@ -365,16 +366,18 @@ fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
     let access = answer["access_token"].as_str().unwrap().to_owned();
     let id = answer["jti"].as_str().unwrap().to_owned();
     let client = Client { house: &house, token: access.clone() };
-    assert_eq!(client.ask("GET", "/version", None).0, 200);
+    assert_eq!(client.send_request("GET", "/version", None).0, 200);
     // The client has no permission at first, then the permission on a path, whatever its case.
     let admin = Client::admin(&house);
-    admin.ask("PUT", "/api/v1/data", Some(r#"{"name":"/Team/x","type":"value","value":"v"}"#));
-    let read = || client.ask("GET", "/api/v1/data?name=/team/x&current=true", None).0;
+    admin.send_request("PUT", "/api/v1/data", Some(r#"{"name":"/Team/x","type":"value","value":"v"}"#));
+    let read = || client.send_request("GET", "/api/v1/data?name=/team/x&current=true", None).0;
     assert_eq!(read(), 404);
     house.does(&["credential", "permission", "grant", "uaa-client:ci", "/team/*", "read"]);
     assert_eq!(read(), 200);
     assert_eq!(
-        client.ask("PUT", "/api/v1/data", Some(r#"{"name":"/team/x","type":"value","value":"w"}"#)).0,
+        client
+            .send_request("PUT", "/api/v1/data", Some(r#"{"name":"/team/x","type":"value","value":"w"}"#))
+            .0,
         403
     );
     house.does(&["credential", "permission", "revoke", "uaa-client:ci", "/Team/*"]);
@@ -402,13 +405,16 @@ fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
         refresh.to_owned(),
         "x".to_owned(),
     ] {
-        let (status, answer) = Client { house: &house, token: bad }.ask("GET", "/version", None);
+        let (status, answer) = Client { house: &house, token: bad }.send_request("GET", "/version", None);
         assert_eq!((status, &answer["error"]), (401, &json!("invalid_token")));
     }
     // A token is revoked by its owner, and with the API token that it was issued for.
-    assert_eq!(client.ask("DELETE", &format!("/oauth/token/revoke/{}", uuid::Uuid::nil()), None).0, 403);
-    assert_eq!(client.ask("DELETE", &format!("/oauth/token/revoke/{id}"), None).0, 200);
-    let (status, answer) = client.ask("GET", "/version", None);
+    assert_eq!(
+        client.send_request("DELETE", &format!("/oauth/token/revoke/{}", uuid::Uuid::nil()), None).0,
+        403
+    );
+    assert_eq!(client.send_request("DELETE", &format!("/oauth/token/revoke/{id}"), None).0, 200);
+    let (status, answer) = client.send_request("GET", "/version", None);
     assert_eq!(
         (status, &answer["error"]),
         (401, &json!("access_token_expired")),
@@ -416,9 +422,9 @@ fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
     );
     let second = login("ci", secret).1["access_token"].as_str().unwrap().to_owned();
     let second = Client { house: &house, token: second };
-    assert_eq!(second.ask("GET", "/version", None).0, 200);
+    assert_eq!(second.send_request("GET", "/version", None).0, 200);
     house.does(&["token", "delete", made["id"].as_str().unwrap()]);
-    assert_eq!(second.ask("GET", "/version", None).0, 401);
+    assert_eq!(second.send_request("GET", "/version", None).0, 401);
 }
 
 /// Checks that a planted secret is in no trace log, in no clear-text database column, and in no response to another request.
@@ -440,7 +446,7 @@ fn secrets_do_not_appear_in_logs_database_or_error_responses() {
     house.does(&["credential", "set", "/c/one", "--type", "password", "--file", &secret]);
     assert_eq!(text(&house.does(&["credential", "get", "/c/one", "--value"])), format!("{CANARY}\n"));
     let admin = Client { house: &house, token: admin_token.clone() };
-    let (status, answer) = admin.ask(
+    let (status, answer) = admin.send_request(
         "PUT",
         "/api/v1/data",
         Some(&format!(r#"{{"name":"/c/bad","type":"user","value":{{"password":"{CANARY}","more":1}}}}"#)),
@@ -449,16 +455,16 @@ fn secrets_do_not_appear_in_logs_database_or_error_responses() {
     assert!(!answer.to_string().contains(CANARY), "{answer}");
     assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
     server.wait().unwrap();
-    let mut looked_at = 0;
+    let mut bytes_checked = 0;
     for entry in [house.path("log")].into_iter().chain(files(&house.path("data"))) {
-        let octets = std::fs::read(&entry).unwrap();
-        let found = octets.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
+        let bytes = std::fs::read(&entry).unwrap();
+        let found = bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes());
         assert!(!found, "{} holds it", entry.display());
-        let token = octets.windows(admin_token.len()).any(|window| window == admin_token.as_bytes());
+        let token = bytes.windows(admin_token.len()).any(|window| window == admin_token.as_bytes());
         assert!(!token || entry.ends_with("admin.token"), "{} holds the token", entry.display());
-        looked_at += octets.len();
+        bytes_checked += bytes.len();
     }
-    assert!(looked_at > 100_000, "the log and the database were looked at: {looked_at} octets");
+    assert!(bytes_checked > 100_000, "the log and the database were looked at: {bytes_checked} octets");
 }
 
 fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
@@ -495,8 +501,8 @@ impl Uaa {
         let public = x509::PublicKey::parse(key.spki()).unwrap();
         let mut parts = x509::der::Reader::new(public.key_bytes()).sequence().unwrap();
         let mut number = || {
-            let octets = parts.expect(x509::der::tag::INTEGER).unwrap().content;
-            BASE64.encode(octets.strip_prefix(&[0]).unwrap_or(octets))
+            let bytes = parts.expect(x509::der::tag::INTEGER).unwrap().content;
+            BASE64.encode(bytes.strip_prefix(&[0]).unwrap_or(bytes))
         };
         let (n, e) = (number(), number());
         *self.published.lock().unwrap() = Some(
@@ -524,9 +530,9 @@ fn answer_as_uaa(mut stream: std::net::TcpStream, port: u16, keys: Option<Value>
     use std::io::{Read, Write};
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
-        let mut octet = [0];
-        stream.read_exact(&mut octet)?;
-        request.push(octet[0]);
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        request.push(byte[0]);
     }
     let Some(keys) = keys else {
         return stream.write_all(b"HTTP/1.1 503 Away\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
@@ -551,12 +557,12 @@ fn uaa_tokens_are_verified_with_published_keys_after_key_changes() {
     house.environment("BULLA_CREDENTIALS_UAA_AUDIENCE", "credhub");
     house.start();
     let admin = Client::admin(&house);
-    assert_eq!(admin.ask("GET", "/info", None).1["auth-server"]["url"], url, "clients log in there");
-    admin.ask("PUT", "/api/v1/data", Some(r#"{"name":"/c/x","type":"value","value":"v"}"#));
+    assert_eq!(admin.send_request("GET", "/info", None).1["auth-server"]["url"], url, "clients log in there");
+    admin.send_request("PUT", "/api/v1/data", Some(r#"{"name":"/c/x","type":"value","value":"v"}"#));
     house.does(&["credential", "permission", "grant", "uaa-client:concourse", "/c/*", "read"]);
     let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
     let read = |token: String| {
-        Client { house: &house, token }.ask("GET", "/api/v1/data?name=/c/x&current=true", None)
+        Client { house: &house, token }.send_request("GET", "/api/v1/data?name=/c/x&current=true", None)
     };
     // The store starts while its issuer is unavailable, and recovers without a restart.
     assert_eq!(read(Uaa::token("one", &key, json!({}))).0, 503);
@@ -581,11 +587,11 @@ fn uaa_tokens_are_verified_with_published_keys_after_key_changes() {
     uaa.publish("two", &stranger);
     house.until("the new key", || read(Uaa::token("two", &stranger, json!({}))).0 == 200);
     // The store's own tokens stay valid.
-    assert_eq!(admin.ask("GET", "/api/v1/data?name=/c/x&current=true", None).0, 200);
+    assert_eq!(admin.send_request("GET", "/api/v1/data?name=/c/x&current=true", None).0, 200);
 }
 
 /// Writes the certificate and the key of a credential to files.
-fn kept(house: &House, name: &str, file: &str) {
+fn write_files(house: &House, name: &str, file: &str) {
     for (field, ending) in [("certificate", "pem"), ("private_key", "key")] {
         let got = house.does(&["credential", "get", name, "--key", field, "--value"]);
         std::fs::write(house.path(&format!("{file}.{ending}")), got.stdout).unwrap();
@@ -601,8 +607,8 @@ fn credential_store_ca_is_listed_but_grants_no_server_access() {
     };
     make("/deploy/ca", &["common_name=deploy", "is_ca=true"]);
     make("/deploy/web", &["common_name=web", "ca=/deploy/ca", "extended_key_usage=client_auth"]);
-    kept(&house, "/deploy/ca", "deploy");
-    kept(&house, "/deploy/web", "web");
+    write_files(&house, "/deploy/ca", "deploy");
+    write_files(&house, "/deploy/web", "web");
     let listed = house.json(&["ca", "list"]);
     let all = listed["rows"].as_array().unwrap();
     let known: Vec<&Value> = all.iter().map(|ca| &ca["credential"]).filter(|path| !path.is_null()).collect();

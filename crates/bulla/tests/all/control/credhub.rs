@@ -81,8 +81,8 @@ fn credhub_client_runs_every_command_successfully() {
         let at = format!("/g/{kind}");
         let make = ["generate", "-n", &at, "-t", kind];
         let first = hub.json(&[&make[..], more].concat());
-        let kept = hub.json(&[&make[..], more, &["--no-overwrite"]].concat());
-        assert_eq!(first["id"], kept["id"], "{kind}");
+        let second = hub.json(&[&make[..], more, &["--no-overwrite"]].concat());
+        assert_eq!(first["id"], second["id"], "{kind}");
         assert_ne!(hub.json(&["regenerate", "-n", &at])["id"], first["id"], "{kind}");
     }
     hub.does(&["generate", "-n", "/g/leaf", "-t", "certificate", "-c", "leaf", "--ca", "/g/certificate"]);

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::House;
-use super::credential_socket::Beside;
+use super::credential_socket::BackgroundProcess;
 use crate::world::{run, stderr};
 
 fn set_mode(path: &Path, mode: u32) {
@@ -32,9 +32,9 @@ fn startup_is_refused_when_keys_or_tokens_are_readable_by_others() {
     ] {
         set_mode(path, open);
         let refused = run(&mut house.bulla(&["up"]));
-        let said = stderr(&refused);
-        assert_eq!(refused.status.code(), Some(5), "{open:o} {said}");
-        assert!(said.contains(&format!("run: chmod {closed:o} {}", path.display())), "{open:o} {said}");
+        let printed = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(5), "{open:o} {printed}");
+        assert!(printed.contains(&format!("run: chmod {closed:o} {}", path.display())), "{open:o} {printed}");
         set_mode(path, closed);
     }
     house.start();
@@ -48,16 +48,16 @@ fn second_server_on_a_data_folder_is_refused_and_changes_no_address() {
     let before = read();
     let mut second = house.bulla(&["up", "--roles", "server", "--listen", "127.0.0.1:0"]);
     second.args(["--public-listen", "127.0.0.1:0", "--credential-listen", "127.0.0.1:0"]);
-    let mut second = Beside::start(second);
-    let has_said = |text: &str| second.said().contains(text);
-    house.until("a refusal", || has_said("hint: ") || has_said("bulla is up"));
-    let said = second.said();
-    assert!(!said.contains("bulla is up"), "{said}");
-    assert_eq!(second.ended(), Some(5), "{said}");
+    let mut second = BackgroundProcess::start(second);
+    let has_printed = |text: &str| second.printed().contains(text);
+    house.until("a refusal", || has_printed("hint: ") || has_printed("bulla is up"));
+    let printed = second.printed();
+    assert!(!printed.contains("bulla is up"), "{printed}");
+    assert_eq!(second.ended(), Some(5), "{printed}");
     let folder = house.path("data");
     let expected =
         format!("another bulla (process {}) runs with the data folder {}", house.process(), folder.display());
-    assert!(said.contains(&expected), "{said}");
+    assert!(printed.contains(&expected), "{printed}");
     assert_eq!(read(), before);
     house.does(&["cert", "list"]);
 }
@@ -65,12 +65,12 @@ fn second_server_on_a_data_folder_is_refused_and_changes_no_address() {
 #[test]
 fn first_start_prints_once_how_to_move_the_master_key() {
     let mut house = House::prepared("", None);
-    let said = first_words(&house);
+    let printed = first_words(&house);
     let key = house.path("data/master.key").display().to_string();
     for expected in
         ["the master key is ", &key, "systemd-creds encrypt", "PKCS#11", "#move-the-master-key-out"]
     {
-        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
     let page =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-plane.md"));
@@ -85,15 +85,15 @@ fn first_words(house: &House) -> String {
     use std::io::{BufRead, BufReader};
     let mut child = house.bulla(&["up"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     for line in lines {
         let up = line.contains(" is up at ");
-        said.push(line);
+        printed.push(line);
         if up {
             break;
         }
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    said.join("\n")
+    printed.join("\n")
 }

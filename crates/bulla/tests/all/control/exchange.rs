@@ -90,12 +90,13 @@ fn export_is_imported_completely_and_a_second_import_changes_nothing() {
     let done = house.json(&["credential", "export", "--to", &export, "--recipient", RECIPIENT]);
     assert_eq!((&done["credentials"], &done["failed"]), (&json!(9), &json!([])), "{done}");
     assert_eq!(fs::metadata(&export).unwrap().permissions().mode() & 0o777, 0o600);
-    let octets = fs::read(&export).unwrap();
+    let bytes = fs::read(&export).unwrap();
     for hidden in [SECRET, "/t/value", "BEGIN"] {
-        assert!(!octets.windows(hidden.len()).any(|window| window == hidden.as_bytes()), "{hidden}");
+        assert!(!bytes.windows(hidden.len()).any(|window| window == hidden.as_bytes()), "{hidden}");
     }
-    let again = run(&mut house.bulla(&["credential", "export", "--to", &export, "--recipient", RECIPIENT]));
-    assert_eq!(again.status.code(), Some(2), "it is not written over: {}", describe(&again));
+    let repeated =
+        run(&mut house.bulla(&["credential", "export", "--to", &export, "--recipient", RECIPIENT]));
+    assert_eq!(repeated.status.code(), Some(2), "it is not written over: {}", describe(&repeated));
     let cluster = store::testing::Cluster::start();
     let other = House::up_with("", Some(cluster.database().to_string()));
     let key = write(&other, "key", &format!("# a key\n{KEY}\n"));
@@ -112,8 +113,8 @@ fn export_is_imported_completely_and_a_second_import_changes_nothing() {
     assert_eq!(done["without_authority"], json!([]), "{done}");
     assert_eq!(all(&other), all(&house));
     assert_eq!(signers(&other), signers(&house));
-    let again = other.json(&import);
-    assert_eq!((&again["unchanged"], &again["versions"]), (&json!(9), &json!(0)), "{again}");
+    let repeated = other.json(&import);
+    assert_eq!((&repeated["unchanged"], &repeated["versions"]), (&json!(9), &json!(0)), "{repeated}");
     // Import into the first store, with a passphrase: nothing is new.
     let passphrase = write(&other, "passphrase", "correct horse battery\n");
     let back = other.path("back.age").display().to_string();
@@ -136,15 +137,15 @@ fn modified_truncated_or_wrong_passphrase_export_imports_nothing() {
     house.does(&["credential", "export", "--to", &export, "--passphrase-file", &passphrase]);
     let other = House::up();
     let whole = fs::read(&export).unwrap();
-    let refused = |name: &str, octets: &[u8], passphrase: &str, expected: &str| {
+    let refused = |name: &str, bytes: &[u8], passphrase: &str, expected: &str| {
         let file = other.path(name);
-        fs::write(&file, octets).unwrap();
+        fs::write(&file, bytes).unwrap();
         let file = file.display().to_string();
         let output = run(&mut other.bulla(&["credential", "import", &file, "--passphrase-file", passphrase]));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{name}: {}", describe(&output));
         for part in [expected, "nothing was written", "hint:"] {
-            assert!(said.contains(part), "{name}: {part}: {said}");
+            assert!(message.contains(part), "{name}: {part}: {message}");
         }
     };
     let wrong = write(&other, "wrong", "incorrect horse battery\n");
@@ -221,7 +222,7 @@ fn export_keeps_all_versions_and_an_interrupted_import_resumes() {
     house.does(&ca);
     let id = certificate_id(&house, "/ca");
     let body = json!({ "set_as_transitional": true }).to_string();
-    asked(&house, &format!("/api/v1/certificates/{id}/regenerate"), &body);
+    post(&house, &format!("/api/v1/certificates/{id}/regenerate"), &body);
     let export = house.path("export.age").display().to_string();
     house.does(&["credential", "export", "--to", &export, "--recipient", RECIPIENT, "--all-versions"]);
     let other = House::up();
@@ -249,12 +250,12 @@ fn export_keeps_all_versions_and_an_interrupted_import_resumes() {
     assert_eq!(values(&other, "/v"), values(&house, "/v"));
     assert_eq!(values(&other, "/ca"), values(&house, "/ca"));
     assert_eq!(values(&other, "/ca")[0].1, json!(true));
-    let again = other.json(&import);
-    assert_eq!((&again["unchanged"], &again["versions"]), (&json!(2), &json!(0)), "{again}");
+    let repeated = other.json(&import);
+    assert_eq!((&repeated["unchanged"], &repeated["versions"]), (&json!(2), &json!(0)), "{repeated}");
 }
 
 /// Sends a POST to the credential store as admin. Returns the response.
-fn asked(house: &House, path: &str, body: &str) -> Value {
+fn post(house: &House, path: &str, body: &str) -> Value {
     let token = fs::read_to_string(house.path("data/admin.token")).unwrap();
     let url = fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}{path}", url.trim()), house.root().display().to_string());
@@ -309,9 +310,9 @@ fn live_store_is_imported_with_its_permissions() {
         done["failed"][0]["error"].as_str().unwrap().contains("does not contain an RSA private key"),
         "{done}"
     );
-    let mut there = all(&house);
-    there.retain(|name, _| name != "/ec-ca" && name != "/hidden/one");
-    assert_eq!(all(&other), there);
+    let mut expected = all(&house);
+    expected.retain(|name, _| name != "/ec-ca" && name != "/hidden/one");
+    assert_eq!(all(&other), expected);
     assert_eq!(signers(&other)["/t/leaf"], "/y-intermediate");
     let listed = |path: &str| {
         let shown = other.json(&["credential", "permission", "list", path]);
@@ -331,9 +332,9 @@ fn live_store_is_imported_with_its_permissions() {
     );
     assert!(listed("/t/json").iter().any(|one| one.contains("uaa-user:alice") && one.contains("write")));
     // A second import changes nothing, and fails again for the same credential.
-    let again = run(other.bulla(&import).args(["--output", "json"]));
-    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
-    assert_eq!((&again["unchanged"], &again["versions"]), (&json!(9), &json!(0)), "{again}");
+    let repeated = run(other.bulla(&import).args(["--output", "json"]));
+    let repeated: Value = serde_json::from_slice(&repeated.stdout).unwrap();
+    assert_eq!((&repeated["unchanged"], &repeated["versions"]), (&json!(9), &json!(0)), "{repeated}");
     let bad = write(&other, "bad", "bulla_wrong");
     let login = [
         "credential",
@@ -370,7 +371,7 @@ fn age_program_decrypts_exports_and_encrypts_imports() {
     );
     let sealed = house.program("age", install, &["-r", RECIPIENT, "-o", "again.age", "opened"]);
     assert!(sealed.status.success(), "{}", describe(&sealed));
-    let again = house.path("again.age").display().to_string();
-    let done = house.json(&["credential", "import", &again, "--identity-file", &key]);
+    let repeated = house.path("again.age").display().to_string();
+    let done = house.json(&["credential", "import", &repeated, "--identity-file", &key]);
     assert_eq!(done["unchanged"], 9, "{done}");
 }

@@ -50,7 +50,7 @@ impl Fixture {
         Self { credentials: read("credentials.url"), token: read("admin.token"), house }
     }
 
-    fn ask(&self, method: &str, url: &str, body: Option<&Value>) -> Response {
+    fn send_request(&self, method: &str, url: &str, body: Option<&Value>) -> Response {
         let file = self.house.path("body.json");
         let (url, authorization) = (url.to_owned(), format!("authorization: Bearer {}", self.token));
         let data = format!("@{}", file.display());
@@ -68,11 +68,11 @@ impl Fixture {
 
     fn put(&self, name: &str) -> Response {
         let body = json!({ "name": name, "type": "value", "value": "x".repeat(VALUE_BYTES) });
-        self.ask("PUT", &format!("{}/api/v1/data", self.credentials), Some(&body))
+        self.send_request("PUT", &format!("{}/api/v1/data", self.credentials), Some(&body))
     }
 
     fn get(&self, path: &str) -> Response {
-        self.ask("GET", &format!("{}{path}", self.house.url()), None)
+        self.send_request("GET", &format!("{}{path}", self.house.url()), None)
     }
 
     /// Returns the path of a file that only uses space.
@@ -99,7 +99,7 @@ impl Fixture {
         );
         let authorities = self.get("/api/v1/authorities");
         assert_eq!(authorities.0, 200, "{}", authorities.1);
-        let listed = self.ask("GET", &format!("{}/api/v1/data?path=/", self.credentials), None);
+        let listed = self.send_request("GET", &format!("{}/api/v1/data?path=/", self.credentials), None);
         assert_eq!(listed.0, 200, "{}", listed.1);
         self.is_not_revoked();
     }
@@ -118,69 +118,69 @@ impl Fixture {
             self.house.port
         );
         let output = self.house.program("sh", "", &["-c", &script]);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("presented-1.pem: good"), "{said}");
+        let response = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{response}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(response.contains("presented-1.pem: good"), "{response}");
     }
 }
 
 #[test]
 fn full_disk_is_reported_reads_work_and_no_restart_is_needed() {
     alone(|| {
-        let mut place = Fixture::new();
-        std::fs::write(place.ballast(), vec![0; BALLAST_BYTES]).unwrap();
+        let mut fixture = Fixture::new();
+        std::fs::write(fixture.ballast(), vec![0; BALLAST_BYTES]).unwrap();
         let name = |number: usize| format!("/full/{number}");
         let acknowledged = (0..VALUES_MAX).find(|number| {
-            let said = place.put(&name(*number));
-            assert!(said.0 == 200 || said.0 == 507, "{}: {}", said.0, said.1);
-            said.0 == 507
+            let response = fixture.put(&name(*number));
+            assert!(response.0 == 200 || response.0 == 507, "{}: {}", response.0, response.1);
+            response.0 == 507
         });
         let acknowledged = acknowledged.expect("the disk is full before that");
         assert!(acknowledged > 10, "{acknowledged}");
-        place.fill();
+        fixture.fill();
         for _ in 0..3 {
-            let refused = place.put("/full/one-more");
+            let refused = fixture.put("/full/one-more");
             assert_eq!(refused.0, 507, "{}", refused.1);
             let error = refused.json()["error"].as_str().unwrap().to_owned();
             assert!(error.contains("inventory.db (0 bytes free)"), "{error}");
         }
-        let url = format!("{}/api/v1/tokens", place.house.url());
+        let url = format!("{}/api/v1/tokens", fixture.house.url());
         // Small writes still fit into the database's log for a while.
         let refused = (0..VALUES_MAX).find_map(|number| {
             let grants = [json!({ "role": "viewer", "scope": "any" })];
             let body = json!({ "name": format!("late-{number}"), "grants": grants });
-            Some(place.ask("POST", &url, Some(&body))).filter(|said| said.0 != 201)
+            Some(fixture.send_request("POST", &url, Some(&body))).filter(|response| response.0 != 201)
         });
         let refused = refused.expect("a refusal");
         assert_eq!(refused.0, 507, "{}", refused.1);
         assert!(refused.json()["hint"].as_str().unwrap().contains("free space"), "{}", refused.1);
-        place.reads();
+        fixture.reads();
         // A restart after a crash, and after a graceful shutdown.
-        place.house.kill();
-        place.house.start();
-        place.reads();
-        place.house.stop();
-        place.house.start();
-        place.reads();
+        fixture.house.kill();
+        fixture.house.start();
+        fixture.reads();
+        fixture.house.stop();
+        fixture.house.start();
+        fixture.reads();
         // A value is only returned if the read can be recorded.
-        let value = |place: &Fixture, number: usize| {
-            place.ask(
+        let value = |fixture: &Fixture, number: usize| {
+            fixture.send_request(
                 "GET",
-                &format!("{}/api/v1/data?name={}&current=true", place.credentials, name(number)),
+                &format!("{}/api/v1/data?name={}&current=true", fixture.credentials, name(number)),
                 None,
             )
         };
-        assert_eq!(value(&place, 0).0, 507);
-        std::fs::remove_file(place.ballast()).unwrap();
-        place.house.until("readiness without a restart", || place.get("/readyz").0 == 200);
+        assert_eq!(value(&fixture, 0).0, 507);
+        std::fs::remove_file(fixture.ballast()).unwrap();
+        fixture.house.until("readiness without a restart", || fixture.get("/readyz").0 == 200);
         for number in 0..acknowledged {
-            let said = value(&place, number);
-            assert_eq!(said.0, 200, "{number}: {}", said.1);
-            assert_eq!(said.json()["data"][0]["value"].as_str().unwrap().len(), VALUE_BYTES, "{number}");
+            let response = value(&fixture, number);
+            assert_eq!(response.0, 200, "{number}: {}", response.1);
+            assert_eq!(response.json()["data"][0]["value"].as_str().unwrap().len(), VALUE_BYTES, "{number}");
         }
-        assert_eq!(place.put("/full/late").0, 200);
-        place.house.stop();
-        place.house.start();
-        assert_eq!(place.house.json(&["audit", "verify"])["good"], true);
+        assert_eq!(fixture.put("/full/late").0, 200);
+        fixture.house.stop();
+        fixture.house.start();
+        assert_eq!(fixture.house.json(&["audit", "verify"])["good"], true);
     });
 }

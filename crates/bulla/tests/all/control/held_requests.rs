@@ -33,7 +33,7 @@ impl Gateway {
              method = [\"POST\"]\npath = [\"/repos/**\"]\naction = \"hold\"\nhold_for_s = 600\n",
             world.port
         );
-        let ca = world.place.path("ca.pem").display().to_string();
+        let ca = world.fixture.path("ca.pem").display().to_string();
         let text = world
             .configuration("\"127.0.0.0/8\", \"::1/128\"", &more)
             .replacen(
@@ -69,12 +69,12 @@ impl Gateway {
     fn sent(&self, token: &str, who: &str, path: &str) -> String {
         self.get(who, path);
         let mut id = String::new();
-        let kept = path.split('?').next().unwrap();
+        let path_only = path.split('?').next().unwrap();
         self.house.until("the request has ended", || {
             let (_, listing) = self.api(token, "GET", "/api/v1/proxy/requests", None);
             let newest = &listing["items"][0];
             id = newest["id"].as_str().unwrap_or_default().to_owned();
-            newest["path"] == *kept && newest["duration_ms"].is_u64()
+            newest["path"] == *path_only && newest["duration_ms"].is_u64()
         });
         format!("/api/v1/proxy/requests/{id}")
     }
@@ -86,7 +86,7 @@ impl Gateway {
         if let Some(body) = body {
             command.args(["-H", "Content-Type: application/json", "--data", &body.to_string()]);
         }
-        let (text, status) = said(&mut command);
+        let (text, status) = response(&mut command);
         (status, serde_json::from_str(&text).unwrap_or_default())
     }
 
@@ -123,7 +123,7 @@ impl Gateway {
 
     /// Gets a page of the console, with the session of the browser.
     fn page(&self, path: &str) -> (String, u16) {
-        said(self.curl().arg(self.url(path)))
+        response(self.curl().arg(self.url(path)))
     }
 
     /// Submits a form of the console.
@@ -132,7 +132,7 @@ impl Gateway {
         for (name, value) in fields {
             command.args(["--data-urlencode", &format!("{name}={value}")]);
         }
-        said(command.args(["-H", "Sec-Fetch-Site: same-origin", "-D", "-"]).arg(self.url(path)))
+        response(command.args(["-H", "Sec-Fetch-Site: same-origin", "-D", "-"]).arg(self.url(path)))
     }
 
     /// Signs in with a one-time link of the first admin.
@@ -150,7 +150,7 @@ impl Gateway {
 }
 
 /// Runs curl, and returns the output and the status.
-fn said(command: &mut Command) -> (String, u16) {
+fn response(command: &mut Command) -> (String, u16) {
     let output = run(command);
     assert!(output.status.success(), "{}", describe(&output));
     let text = stdout(&output);
@@ -161,8 +161,8 @@ fn said(command: &mut Command) -> (String, u16) {
 /// Waits for the end of an agent's request, and returns its body and status.
 fn ended(request: Child) -> (String, String) {
     let output = request.wait_with_output().unwrap();
-    let said = stdout(&output);
-    let (body, status) = said.rsplit_once('\n').unwrap_or_else(|| panic!("{}", describe(&output)));
+    let response = stdout(&output);
+    let (body, status) = response.rsplit_once('\n').unwrap_or_else(|| panic!("{}", describe(&output)));
     (body.to_owned(), status.to_owned())
 }
 
@@ -177,8 +177,8 @@ fn api_decides_held_requests_of_a_proxy_without_a_control_socket() {
     let approver = gateway.token("ann", "approver");
     let request = gateway.post("ci", "/repos/o/r");
     let path = format!("/api/v1/proxy/held/{}/approve", gateway.held(&approver)["id"].as_str().unwrap());
-    let (status, said) = gateway.api(&approver, "POST", &path, Some(json!({})));
-    assert_eq!(status, 200, "{said}");
+    let (status, response) = gateway.api(&approver, "POST", &path, Some(json!({})));
+    assert_eq!(status, 200, "{response}");
     assert_eq!(ended(request).1, "200");
     assert!(!gateway.house.path("data/proxy.sock").exists());
 }
@@ -189,7 +189,7 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
     let approver = gateway.token("ann", "approver");
     let request = gateway.post("ci", "/repos/o/r?token=in-the-query");
     let held = gateway.held(&approver);
-    let secret = gateway.world.place.path("secret").display().to_string();
+    let secret = gateway.world.fixture.path("secret").display().to_string();
     assert_eq!(
         (
             &held["identity"],
@@ -293,7 +293,7 @@ fn held_requests_are_decided_in_the_console_with_escaped_text() {
         assert!(!text.contains("'\"onmouseover") && !text.contains("in-the-query"), "{text}");
         assert!(!text.contains("canary-of-the-gateway"), "the credential is not shown: {text}");
     }
-    let secret = gateway.world.place.path("secret").display().to_string();
+    let secret = gateway.world.fixture.path("secret").display().to_string();
     assert!(page.contains(&secret), "the name of the credential is shown: {page}");
     let approve = format!("{link}/approve");
     let (refused, status) = gateway.form(&approve, &[("csrf", "another"), ("for_s", "")]);
@@ -393,7 +393,7 @@ fn recent_request_is_replayed_as_its_client_with_a_new_credential() {
     let gateway = Gateway::up();
     let (approver, auditor) = (gateway.token("ann", "approver"), gateway.token("reader", "auditor"));
     let request = gateway.sent(&auditor, "ci", "/repos/o/r");
-    let secret = gateway.world.place.path("secret").display().to_string();
+    let secret = gateway.world.fixture.path("secret").display().to_string();
     let replay = format!("{request}/replay");
     let (status, plan) = gateway.api(&auditor, "GET", &replay, None);
     assert_eq!(
@@ -488,7 +488,7 @@ fn replay_is_confirmed_in_the_console() {
     let replay = format!("{page}/replay");
     let (plan, status) = gateway.page(&replay);
     assert!(status == 200 && plan.contains("Send it again") && plan.contains("localhost"), "{plan}");
-    let secret = gateway.world.place.path("secret").display().to_string();
+    let secret = gateway.world.fixture.path("secret").display().to_string();
     assert!(plan.contains(&secret) && !plan.contains(SECRET) && !plan.contains("'onmouseover"), "{plan}");
     let (refused, status) = gateway.form(&replay, &[("csrf", "another")]);
     assert_eq!(status, 403, "{refused}");

@@ -125,7 +125,7 @@ impl House {
 
     /// Like [`Self::start`]. Returns the output until the server is up.
     pub(crate) fn start_and_listen(&mut self) -> String {
-        self.started().unwrap_or_else(|said| panic!("the server did not start:\n{said}"))
+        self.started().unwrap_or_else(|printed| panic!("the server did not start:\n{printed}"))
     }
 
     /// Starts the server, and waits until it answers. Returns the output if the server exits instead. Retries if another process on
@@ -138,7 +138,7 @@ impl House {
         let began = Instant::now();
         loop {
             match self.start_once() {
-                Err(said) if said.contains("Address already in use") && began.elapsed() < TIMEOUT => {
+                Err(printed) if printed.contains("Address already in use") && began.elapsed() < TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(200));
                 }
                 other => return other,
@@ -157,14 +157,14 @@ impl House {
         }
         let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
-        let mut said = String::new();
+        let mut printed = String::new();
         loop {
             let Some(Ok(line)) = lines.next() else {
                 server.wait().unwrap();
-                return Err(said);
+                return Err(printed);
             };
-            said.push_str(&line);
-            said.push('\n');
+            printed.push_str(&line);
+            printed.push('\n');
             if line.starts_with("bulla is up at ") {
                 break;
             }
@@ -172,7 +172,7 @@ impl House {
         // Reads all later output, so that the server never blocks on it.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("server: {}", line.unwrap_or_default())));
         self.server = Some(server);
-        Ok(said)
+        Ok(printed)
     }
 
     /// Waits for the server to end, and returns whether it has ended by itself or by the shim. A process killed in a write ends

@@ -122,11 +122,11 @@ impl Estate {
 
     /// Returns the SHA-256 of the certificate that the terminator presents.
     fn presented_by_edge(&self) -> Option<String> {
-        let ask = format!(
+        let request = format!(
             "echo | openssl s_client -connect {} -servername {} 2>/dev/null | openssl x509 -noout -fingerprint -sha256",
             self.edge, NAMES[0]
         );
-        let output = self.house.program("sh", "apt-get install -y openssl", &["-c", &ask]);
+        let output = self.house.program("sh", "apt-get install -y openssl", &["-c", &request]);
         let text = String::from_utf8_lossy(&output.stdout);
         Some(text.trim().split_once('=')?.1.replace(':', "").to_lowercase())
     }
@@ -136,12 +136,12 @@ impl Estate {
         let trust = self.house.path("data/proxy-ca.pem").display().to_string();
         let url = format!("https://localhost:{}/api/stock", self.edge.rsplit(':').next().unwrap());
         let traceparent = journey_trace::traceparent();
-        let ask = [
+        let request = [
             &["-sSv", "--max-time", "60", "--noproxy", "", "--proxy", &self.proxy, "--cacert", &trust][..],
             &["-H", &traceparent, &url],
         ]
         .concat();
-        self.house.program("curl", "apt-get install -y curl", &ask)
+        self.house.program("curl", "apt-get install -y curl", &request)
     }
 
     /// Replaces the credential `ROTATIONS` times while clients call the origin, which accepts the former value no longer. No call
@@ -367,16 +367,16 @@ fn failed_role_start_stops_the_process_and_names_the_role() {
     let taken = TcpListener::bind(estate.proxy.trim_start_matches("http://")).unwrap();
     let refused = run(estate.house.bulla(&["up"]).env("BULLA_ROLES", ""));
     assert_eq!(refused.status.code(), Some(5), "{}", describe(&refused));
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     // Roles that have started drain.
     for line in [
         "error: the role proxy did not start: cannot listen",
         "stopping the key service",
         "stopping: requests",
     ] {
-        assert!(said.lines().any(|said| said.starts_with(line)), "{line}: {said}");
+        assert!(printed.lines().any(|printed| printed.starts_with(line)), "{line}: {printed}");
     }
-    assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{printed}");
     // Without that role the process starts. Later the node finds the control plane at another address.
     estate.house.environment("BULLA_ROLES", "server,keys");
     estate.house.start();
@@ -405,13 +405,13 @@ fn demo_completes_every_step_and_leaves_no_files() {
     demo.env("BULLA_ROLES", "server").env("BULLA_CLIENT_URL", "https://localhost:1");
     let mut demo = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines();
-    let said: Vec<String> = lines
+    let printed: Vec<String> = lines
         .by_ref()
         .map_while(Result::ok)
         .take_while(|line| !line.starts_with("  bulla cert list"))
         .collect();
-    let steps: Vec<&String> = said.iter().filter(|line| line.starts_with("  \u{2713} ")).collect();
-    assert_eq!(steps.len(), 9, "{said:#?}");
+    let steps: Vec<&String> = printed.iter().filter(|line| line.starts_with("  \u{2713} ")).collect();
+    assert_eq!(steps.len(), 9, "{printed:#?}");
     for text in [
         "every role",
         "scanned",
@@ -423,12 +423,12 @@ fn demo_completes_every_step_and_leaves_no_files() {
         "injected",
         "audit log",
     ] {
-        assert!(steps.iter().any(|step| step.contains(text)), "{text}: {said:#?}");
+        assert!(steps.iter().any(|step| step.contains(text)), "{text}: {printed:#?}");
     }
-    let link = said.iter().find_map(|line| line.strip_prefix("open the console: ")).unwrap();
+    let link = printed.iter().find_map(|line| line.strip_prefix("open the console: ")).unwrap();
     assert!(link.starts_with("https://localhost:") && link.contains("#code="), "{link}");
     // The demo keeps running. Commands in another terminal use the variables that it printed.
-    let variables = said.iter().find_map(|line| line.trim().strip_prefix("export ")).unwrap();
+    let variables = printed.iter().find_map(|line| line.trim().strip_prefix("export ")).unwrap();
     let mut listed = crate::world::bulla();
     listed.args(["cert", "list", "--output", "json"]);
     listed.envs(variables.split(' ').filter_map(|variable| variable.split_once('=')));
@@ -450,20 +450,20 @@ fn role_with_occupied_default_port_is_skipped_unless_requested() {
     for (role, address) in [("proxy", "127.0.0.1:3128"), ("keys", "127.0.0.1:2410")] {
         let named = run(&mut house.bulla(&["up", "--roles", &format!("server,{role}")]));
         assert_eq!(named.status.code(), Some(5), "{}", describe(&named));
-        let said = describe(&named);
+        let printed = describe(&named);
         assert!(
-            said.contains(&format!("the role {role} did not start: ")) && said.contains(address),
-            "{said}"
+            printed.contains(&format!("the role {role} did not start: ")) && printed.contains(address),
+            "{printed}"
         );
     }
     house.environment("BULLA_ROLES", "");
-    let said = house.start_and_listen();
+    let printed = house.start_and_listen();
     for line in [
         "warning: 127.0.0.1:3128 is in use: this process starts without the role proxy",
         "hint: set proxy.listen to another address, or stop the process that listens there",
         "warning: 127.0.0.1:2410 is in use: this process starts without the role keys",
     ] {
-        assert!(said.lines().any(|said| said == line), "{line}: {said}");
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
     }
     assert_eq!(house.stop(), Some(0));
 }

@@ -94,16 +94,16 @@ pub(super) fn check(collector: &Collector, certificate: &str, rogue: &str, versi
     let proof = all.iter().find(|span| span.name == "acme authorization").unwrap();
     assert_eq!(spans.parent(proof).unwrap().name, "order");
     // These come at any time: messages about the certificate, versions that a scan saw, and a renewal before there is a target.
-    let is_told = |span: &&Span| match span.name.as_str() {
+    let is_in_story = |span: &&Span| match span.name.as_str() {
         "alert" | "acme authorization" => false,
         "served" => spans.parent(span).is_some_and(|parent| parent.name != "claim"),
         _ => !spans.is_undeployed(span),
     };
-    let story: Vec<&Span> = all.into_iter().filter(is_told).collect();
-    let told = story
+    let story: Vec<&Span> = all.into_iter().filter(is_in_story).collect();
+    let steps = story
         .iter()
         .map(|span| (span.name.as_str(), spans.parent(span).map_or("", |parent| parent.name.as_str())));
-    assert_eq!(told.collect::<Vec<_>>(), expected_story());
+    assert_eq!(steps.collect::<Vec<_>>(), expected_story());
     assert!(!story.iter().any(|span| is_failed(span)), "{story:#?}");
     check_claim(&spans, story[0], rogue);
     check_deployments(&story);

@@ -70,8 +70,9 @@ impl Node {
     }
 
     pub(super) fn start(&mut self, house: &House, more: &[&str]) {
-        let (service, _, said) = started_saying(&mut self.command(house, more), "this service is the node ");
-        let figures = said.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap();
+        let (service, _, printed) =
+            started_saying(&mut self.command(house, more), "this service is the node ");
+        let figures = printed.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap();
         (self.service, self.figures) = (Some(service), figures.to_owned());
     }
 
@@ -145,27 +146,30 @@ fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, fran
     house.until("it is signed for, with a trace", || {
         runtime.block_on(client.sign(request.clone(), CallOptions::within(TIMEOUT))).is_ok()
     });
-    let mut ask =
+    let mut command =
         house.bulla(&["keys", "trace", TRACE, "--url", &frankfurt.figures, "--url", &newyork.figures]);
-    let shown = run(ask.arg("--json"));
+    let shown = run(command.arg("--json"));
     let tree: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
-    let [asked] = tree["requests"].as_array().unwrap().as_slice() else { panic!("{}", describe(&shown)) };
-    assert_eq!((&asked["node"], &asked["site"]), (&"nyc-1".into(), &"newyork".into()), "{tree}");
-    assert!(asked["stages"]["wire_us"].is_u64() && asked["stages"]["connect_us"].is_u64(), "{tree}");
-    let hops = asked["asked"].as_array().unwrap();
+    let [root] = tree["requests"].as_array().unwrap().as_slice() else { panic!("{}", describe(&shown)) };
+    assert_eq!((&root["node"], &root["site"]), (&"nyc-1".into(), &"newyork".into()), "{tree}");
+    assert!(root["stages"]["wire_us"].is_u64() && root["stages"]["connect_us"].is_u64(), "{tree}");
+    let hops = root["asked"].as_array().unwrap();
     let hop = hops.iter().find(|hop| hop["outcome"] == "done").unwrap();
     assert_eq!((&hop["node"], &hop["why"]), (&"fra-1".into(), &"first".into()), "{tree}");
     let below = &hop["request"];
     assert_eq!((&below["node"], &below["outcome"]), (&"fra-1".into(), &"done".into()), "{tree}");
-    assert_eq!(below["parent_id"], asked["span_id"], "{tree}");
+    assert_eq!(below["parent_id"], root["span_id"], "{tree}");
     assert!(below["stages"]["sign_us"].is_u64(), "{tree}");
     let shown = run(&mut house.bulla(&["keys", "trace", TRACE, "--url", &newyork.figures]));
-    let said = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(said.contains("by nyc-1 at newyork") && said.contains("first fra-1 at frankfurt"), "{said}");
+    let printed = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        printed.contains("by nyc-1 at newyork") && printed.contains("first fra-1 at frankfurt"),
+        "{printed}"
+    );
     house.until("top to show frankfurt", || {
-        let look = ["keys", "top", "--json", "--interval", "100ms", "--url", &newyork.figures];
+        let arguments = ["keys", "top", "--json", "--interval", "100ms", "--url", &newyork.figures];
         let top: serde_json::Value =
-            serde_json::from_slice(&run(&mut house.bulla(&look)).stdout).unwrap_or_default();
+            serde_json::from_slice(&run(&mut house.bulla(&arguments)).stdout).unwrap_or_default();
         let site = &top["sites"][0];
         site["site"] == "frankfurt"
             && site["nodes_up"] == 1.0

@@ -38,7 +38,7 @@ impl<'h> Node<'h> {
         })
         .to_string();
         let post = ["-X", "POST", "-H", "content-type: application/json", "--data-binary", &body];
-        let joined = ask(house, "enroll", &post);
+        let joined = send_request(house, "enroll", &post);
         let certificate = joined["certificate_pem"].as_str().unwrap();
         std::fs::write(house.path(&format!("{name}.pem")), certificate).unwrap();
         Self { house, name, id: joined["node"].as_str().unwrap().parse().unwrap(), key }
@@ -46,7 +46,7 @@ impl<'h> Node<'h> {
 
     fn state(&self) -> Value {
         let (certificate, key) = (format!("{}.pem", self.name), format!("{}.key", self.name));
-        let state = ask(self.house, "self/state?after=0", &["--cert", &certificate, "--key", &key]);
+        let state = send_request(self.house, "self/state?after=0", &["--cert", &certificate, "--key", &key]);
         assert_eq!(state["more"], false);
         state
     }
@@ -54,7 +54,7 @@ impl<'h> Node<'h> {
     /// Returns the public halves of the sealed keys that this node can open, from the state the server sends.
     fn opens(&self) -> Vec<Vec<u8>> {
         let (state, mut pairs) = (self.state(), HashMap::new());
-        let octets = |text: &Value| STANDARD.decode(text.as_str().unwrap()).unwrap();
+        let bytes = |text: &Value| STANDARD.decode(text.as_str().unwrap()).unwrap();
         let part = |of: &Value| -> (Uuid, u32) {
             (of["policy"].as_str().unwrap().parse().unwrap(), of["generation"].as_u64().unwrap() as u32)
         };
@@ -62,29 +62,29 @@ impl<'h> Node<'h> {
             let (policy, generation) = part(wrap);
             let (policy, node) = (policy.into_bytes(), self.id.into_bytes());
             let context = WrapContext { policy, generation, node };
-            let pair: PolicyKey = self.key.unwrap_seed(&octets(&wrap["blob"]), &context).unwrap();
+            let pair: PolicyKey = self.key.unwrap_seed(&bytes(&wrap["blob"]), &context).unwrap();
             pairs.insert(part(wrap), pair);
         }
         let mut open = Vec::new();
         for key in state["keys"].as_array().unwrap().iter().filter(|key| !key["blob"].is_null()) {
             let Some(pair) = pairs.get(&part(key)) else { continue };
-            let ((policy, generation), spki) = (part(key), octets(&key["spki"]));
+            let ((policy, generation), spki) = (part(key), bytes(&key["spki"]));
             let spki_sha256 = *x509::SpkiHash::of(&spki).as_bytes();
             let context = SealContext { policy: policy.into_bytes(), generation, spki_sha256 };
-            open.push(pair.open_key(&octets(&key["blob"]), &context).unwrap().spki().to_vec());
+            open.push(pair.open_key(&bytes(&key["blob"]), &context).unwrap().spki().to_vec());
         }
         open
     }
 }
 
 /// Sends a request as a node.
-fn ask(house: &House, path: &str, how: &[&str]) -> Value {
+fn send_request(house: &House, path: &str, how: &[&str]) -> Value {
     let (root, url) =
         (house.root().display().to_string(), format!("{}/api/v1/key-nodes/{path}", house.url()));
     let with = ["-sS", "--fail-with-body", "--max-time", "60", "--cacert", &root];
-    let asked = house.program("curl", "apt-get install -y curl", &[&with[..], how, &[&url]].concat());
-    assert!(asked.status.success(), "{}", describe(&asked));
-    serde_json::from_slice(&asked.stdout).unwrap()
+    let output = house.program("curl", "apt-get install -y curl", &[&with[..], how, &[&url]].concat());
+    assert!(output.status.success(), "{}", describe(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
@@ -101,15 +101,15 @@ fn sealed_key_opens_only_on_nodes_matching_its_policy() {
     let names: Vec<_> = nodes.map(|node| node["name"].as_str().unwrap()).collect();
     assert_eq!((names, &resolved["enrolled"]), (vec!["f1", "f2"], &json!(3)));
     let nobody = run(&mut house.bulla(&["key-policy", "create", "us", "country: US", "--yes"]));
-    let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(!nobody.status.success() && said.contains("the nodes have country: DE, JP"), "{said}");
+    let message = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(!nobody.status.success() && message.contains("the nodes have country: DE, JP"), "{message}");
     let wrong = run(&mut house.bulla(&["key-policy", "check", "country: DE or"]));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("column 15"), "{}", describe(&wrong));
     let unasked = run(&mut house.bulla(&["key-policy", "create", "de", "country: DE"]));
-    let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    let message = String::from_utf8_lossy(&unasked.stderr).into_owned();
     assert!(
-        !unasked.status.success() && said.contains("f1 at frankfurt") && said.contains("--yes"),
-        "{said}"
+        !unasked.status.success() && message.contains("f1 at frankfurt") && message.contains("--yes"),
+        "{message}"
     );
     let made = house.json(&["key-policy", "create", "de", "country: DE", "--yes"]);
     assert_eq!((&made["nodes"], &made["generations"][0]["wrapped"]), (&json!(2), &json!(2)));
@@ -129,13 +129,13 @@ fn sealed_key_opens_only_on_nodes_matching_its_policy() {
 
     // One node is no longer trusted: the policy gets a new key pair, and the key is re-encrypted to it.
     let unasked = run(&mut house.bulla(&["node", "retire", "f2", "--hostile"]));
-    let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    let message = String::from_utf8_lossy(&unasked.stderr).into_owned();
     assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
-    assert!(said.contains("sealed under them: de") && said.contains("--yes"), "{said}");
+    assert!(message.contains("sealed under them: de") && message.contains("--yes"), "{message}");
     assert_eq!(house.json(&["node", "show", "f2"])["hostile"], false);
     let unasked = run(&mut house.bulla(&["site", "update", "frankfurt", "--attribute", "country=AT"]));
-    let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
-    assert!(!unasked.status.success() && said.contains("de: lost by 2 nodes (f1, f2)"), "{said}");
+    let message = String::from_utf8_lossy(&unasked.stderr).into_owned();
+    assert!(!unasked.status.success() && message.contains("de: lost by 2 nodes (f1, f2)"), "{message}");
     house.does(&["node", "retire", "f2", "--hostile", "--yes"]);
     house.until("the key to be sealed anew and the former pair to be gone", || {
         let shown = house.json(&["key-policy", "show", "de"]);
@@ -172,7 +172,7 @@ fn sealed_key_opens_only_on_nodes_matching_its_policy() {
         "sealed_key.put",
         "sealed_key.withdraw",
     ] {
-        let told = audit["rows"].as_array().unwrap().iter().any(|row| row["action"] == action);
-        assert!(told, "no {action} in the audit");
+        let is_recorded = audit["rows"].as_array().unwrap().iter().any(|row| row["action"] == action);
+        assert!(is_recorded, "no {action} in the audit");
     }
 }

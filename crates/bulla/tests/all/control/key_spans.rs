@@ -67,23 +67,24 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
             .map(|(_, span)| span.clone())
             .collect()
     };
-    let asked = named("nyc-1", "ecdsa-sha256").into_iter().find(|span| span.span_id == wire.parent_span_id);
-    let asked = asked.unwrap();
+    let request_span =
+        named("nyc-1", "ecdsa-sha256").into_iter().find(|span| span.span_id == wire.parent_span_id);
+    let request_span = request_span.unwrap();
     assert_eq!(
-        (asked.parent_span_id.as_slice(), asked.kind()),
+        (request_span.parent_span_id.as_slice(), request_span.kind()),
         (&PARENT.to_be_bytes()[..], SpanKind::Server)
     );
-    assert_eq!(text(&asked.attributes, "bulla.outcome"), "done");
+    assert_eq!(text(&request_span.attributes, "bulla.outcome"), "done");
     let below = |node: &str, parent: &Span, name: &str| -> Span {
         let found = named(node, name).into_iter().find(|span| span.parent_span_id == parent.span_id);
         found.unwrap_or_else(|| panic!("no {name} of {node} below {}: {all:?}", parent.name))
     };
-    let queue = below("nyc-1", &asked, "queue");
-    let connect = below("nyc-1", &asked, "connect");
+    let queue = below("nyc-1", &request_span, "queue");
+    let connect = below("nyc-1", &request_span, "connect");
     assert_eq!(wire.kind(), SpanKind::Client);
-    let ask = below("nyc-1", &wire, "ask");
+    let ask_span = below("nyc-1", &wire, "ask");
     assert_eq!(
-        (text(&ask.attributes, "bulla.node"), text(&ask.attributes, "bulla.site")),
+        (text(&ask_span.attributes, "bulla.node"), text(&ask_span.attributes, "bulla.site")),
         ("fra-1".into(), "frankfurt".into())
     );
     let signed = below("fra-1", &wire, "ecdsa-sha256");
@@ -92,7 +93,9 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     for (before, after) in [(&queue, &connect), (&connect, &wire), (&stages[0], &stages[1])] {
         assert_eq!(before.end_time_unix_nano, after.start_time_unix_nano, "{} {}", before.name, after.name);
     }
-    for (part, whole) in [(&queue, &asked), (&wire, &asked), (&stages[0], &signed), (&stages[1], &signed)] {
+    for (part, whole) in
+        [(&queue, &request_span), (&wire, &request_span), (&stages[0], &signed), (&stages[1], &signed)]
+    {
         assert!(part.start_time_unix_nano >= whole.start_time_unix_nano, "{}", part.name);
         assert!(part.end_time_unix_nano <= whole.end_time_unix_nano, "{}", part.name);
     }

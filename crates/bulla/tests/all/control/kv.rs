@@ -57,8 +57,8 @@ impl Bao {
     #[track_caller]
     fn refuses(&self, arguments: &[&str], why: &str) {
         let output = self.tries(arguments);
-        let said = describe(&output);
-        assert!(!output.status.success() && said.contains(why), "bao {}: {said}", arguments.join(" "));
+        let message = describe(&output);
+        assert!(!output.status.success() && message.contains(why), "bao {}: {message}", arguments.join(" "));
     }
 
     /// Sends a request with curl. Returns status and body.

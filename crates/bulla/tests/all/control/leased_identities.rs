@@ -22,11 +22,11 @@ struct Gateway {
 impl Gateway {
     fn new() -> Self {
         let gateway = Self { world: World::new(), house: House::up(), target: Target::start() };
-        let (house, place) = (&gateway.house, &gateway.world.place);
+        let (house, fixture) = (&gateway.house, &gateway.world.fixture);
         gateway.target.configure(house);
         // The proxy has a token of its own, which may only read the role.
         let token = house.json(&["token", "create", "gateway", "--role", "viewer"]);
-        let file = place.path("gateway.token");
+        let file = fixture.path("gateway.token");
         std::fs::write(&file, token["token"].as_str().unwrap()).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         house.does(&["credential", "permission", "grant", "uaa-client:gateway", "/team/db/*", "read"]);
@@ -53,14 +53,14 @@ impl Gateway {
 
     /// Sends a request as `who`, and returns user and password that the server received.
     fn lease(&self, proxy: &Proxy, who: &str) -> (String, String) {
-        let said = self.world.curl(proxy, who, &[&self.world.url("/repos/o")]);
-        assert_eq!(said.status, "200", "{}", said.body);
-        let sent = said.body.lines().find_map(|line| {
+        let response = self.world.curl(proxy, who, &[&self.world.url("/repos/o")]);
+        assert_eq!(response.status, "200", "{}", response.body);
+        let sent = response.body.lines().find_map(|line| {
             line.to_ascii_lowercase()
                 .starts_with("authorization: basic ")
                 .then(|| line["authorization: basic ".len()..].trim())
         });
-        let sent = sent.unwrap_or_else(|| panic!("{}", said.body));
+        let sent = sent.unwrap_or_else(|| panic!("{}", response.body));
         let pair = String::from_utf8(STANDARD.decode(sent).unwrap()).unwrap();
         let (user, password) = pair.split_once(':').unwrap();
         (user.to_owned(), password.to_owned())
@@ -71,12 +71,12 @@ impl Gateway {
         let is_token = |text: &str| text.contains("name = \"other\", sha256");
         let (before, rest) = configuration.split_once("tokens = [").unwrap();
         let (tokens, after) = rest.split_once(']').unwrap();
-        let kept: Vec<&str> = tokens.split_inclusive('}').filter(|token| !is_token(token)).collect();
-        let without = format!("{before}tokens = [{}]{after}", kept.concat().trim_end_matches(", "));
+        let remaining: Vec<&str> = tokens.split_inclusive('}').filter(|token| !is_token(token)).collect();
+        let without = format!("{before}tokens = [{}]{after}", remaining.concat().trim_end_matches(", "));
         let identity =
             "[[proxy.policy.identities]]\nname = \"other\"\nteams = [\"platform\"]\nusers = [\"other\"]\n";
         assert!(without.contains(identity), "{without}");
-        std::fs::write(self.world.place.path("bulla.toml"), without.replace(identity, "")).unwrap();
+        std::fs::write(self.world.fixture.path("bulla.toml"), without.replace(identity, "")).unwrap();
     }
 
     /// Returns a listener for PostgreSQL clients, and its rules.
@@ -136,7 +136,7 @@ fn each_identity_of_the_gateway_has_its_own_database_user_until_it_is_stopped() 
     assert_eq!(gateway.lease(&proxy, "ci"), ci);
     assert_eq!(gateway.world.curl(&proxy, "other", &[&gateway.world.url("/repos/o")]).connect, "407");
     // The audit log names identity, role and lease.
-    let audit = std::fs::read_to_string(gateway.world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(gateway.world.fixture.path("audit.jsonl")).unwrap();
     let listed = house.json(&["credential", "lease", "list", "--path", "/team/db/*"]);
     let id = listed["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{listed}"));
     let line =
@@ -175,7 +175,7 @@ fn sessions_of_each_identity_have_its_own_database_user_and_end_with_the_identit
     house.until("the user of the stopped identity to be dropped", || !target.has_role(&other));
     assert!(of_ci.try_wait().unwrap().is_none() && target.has_session(&ci), "the other one goes on");
     assert!(!gateway.psql(&proxy, "other", "SELECT 1").output().unwrap().status.success());
-    let audit = std::fs::read_to_string(gateway.world.place.path("audit.jsonl")).unwrap();
+    let audit = std::fs::read_to_string(gateway.world.fixture.path("audit.jsonl")).unwrap();
     let line = audit.lines().find(|line| line.contains("proxy.session.allow")).unwrap();
     assert!(line.contains("identity:ci") && line.contains("lease:/team/db/read-only"), "{line}");
     drop(proxy);

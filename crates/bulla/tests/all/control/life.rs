@@ -46,8 +46,8 @@ fn rejected_commands_return_exit_codes_and_hints() {
     let nobody = run(house.bulla(&["token", "list"]).env("BULLA_CLIENT_TOKEN", "bulla_wrong"));
     assert_eq!(nobody.status.code(), Some(6), "{}", describe(&nobody));
     assert!(stderr(&nobody).contains("hint: "), "{}", describe(&nobody));
-    let gone = run(&mut house.bulla(&["token", "list", "--server", "https://127.0.0.1:1"]));
-    assert_eq!(gone.status.code(), Some(7), "{}", describe(&gone));
+    let unreachable = run(&mut house.bulla(&["token", "list", "--server", "https://127.0.0.1:1"]));
+    assert_eq!(unreachable.status.code(), Some(7), "{}", describe(&unreachable));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Listings: tables for people, and output that is repeated.
 
 use super::House;
-use super::credential_socket::Beside;
+use super::credential_socket::BackgroundProcess;
 
 #[test]
 fn repeated_listing_continues_after_a_restart_and_ends_without_permission() {
@@ -9,16 +9,16 @@ fn repeated_listing_continues_after_a_restart_and_ends_without_permission() {
     let made = house.json(&["token", "create", "watcher", "--role", "viewer"]);
     std::fs::write(house.path("token"), made["token"].as_str().unwrap()).unwrap();
     let mut watching =
-        Beside::start(house.bulla(&["profile", "list", "--watch=1s", "--token-file", "token"]));
-    let rounds = |watching: &Beside| watching.said().matches("default").count();
+        BackgroundProcess::start(house.bulla(&["profile", "list", "--watch=1s", "--token-file", "token"]));
+    let rounds = |watching: &BackgroundProcess| watching.printed().matches("default").count();
     house.until("the first output", || rounds(&watching) > 0);
     assert_eq!(house.stop(), Some(0));
-    house.until("the message", || watching.said().contains("retrying in 1 s"));
+    house.until("the message", || watching.printed().contains("retrying in 1 s"));
     let before = rounds(&watching);
     house.start();
     house.until("output after the restart", || rounds(&watching) > before);
     house.does(&["token", "delete", made["id"].as_str().unwrap()]);
-    assert_eq!(watching.ended(), Some(6), "{}", watching.said());
+    assert_eq!(watching.ended(), Some(6), "{}", watching.printed());
 }
 
 #[test]

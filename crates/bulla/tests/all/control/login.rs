@@ -63,7 +63,7 @@ struct Page {
 }
 
 /// Sends a request with a cookie jar, as a browser does. Redirects are not followed.
-fn ask(house: &House, url: &str, more: &[&str]) -> Page {
+fn send_request(house: &House, url: &str, more: &[&str]) -> Page {
     let root = house.root().display().to_string();
     let how = [
         "-sS",
@@ -78,41 +78,43 @@ fn ask(house: &House, url: &str, more: &[&str]) -> Page {
         "-w",
         "%{http_code} %{redirect_url}",
     ];
-    let asked = house.program("curl", "apt-get install -y curl", &[&how[..], more, &[url]].concat());
-    assert!(asked.status.success(), "{url}: {}", describe(&asked));
-    let told = String::from_utf8(asked.stdout).unwrap();
-    let (status, location) = told.split_once(' ').unwrap();
+    let output = house.program("curl", "apt-get install -y curl", &[&how[..], more, &[url]].concat());
+    assert!(output.status.success(), "{url}: {}", describe(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let (status, location) = printed.split_once(' ').unwrap();
     let body = std::fs::read_to_string(house.path("page")).unwrap();
     Page { status: status.parse().unwrap(), location: location.to_owned(), body }
 }
 
 /// Follows the login from its first redirect to the callback URL, through the provider's forms.
 fn consent(house: &House, provider: &Provider, person: &str) -> String {
-    let begun = ask(house, &format!("{}/api/v1/auth/login?return_to=/certificates", house.url()), &[]);
+    let begun =
+        send_request(house, &format!("{}/api/v1/auth/login?return_to=/certificates", house.url()), &[]);
     assert_eq!(begun.status, 303, "{}", begun.body);
     assert!(
         begun.location.starts_with(&provider.url) && begun.location.contains("code_challenge_method=S256")
     );
-    let mut place = begun.location;
+    let mut next_url = begun.location;
     // Login and consent: a redirect to each form, and one from it.
     for _ in 0..12 {
-        if place.starts_with(&house.url()) {
-            return place;
+        if next_url.starts_with(&house.url()) {
+            return next_url;
         }
-        let page = ask(house, &place, &[]);
-        place = if page.status == 200 {
+        let page = send_request(house, &next_url, &[]);
+        next_url = if page.status == 200 {
             let prompt = if page.body.contains("name=\"login\"") { "prompt=login" } else { "prompt=consent" };
             let login = format!("login={person}");
-            ask(house, &place, &["--data", prompt, "--data", &login, "--data", "password=any"]).location
+            send_request(house, &next_url, &["--data", prompt, "--data", &login, "--data", "password=any"])
+                .location
         } else {
             page.location
         };
     }
-    panic!("the provider leads nowhere: {place}");
+    panic!("the provider leads nowhere: {next_url}");
 }
 
 fn me(house: &House) -> Page {
-    ask(house, &format!("{}/api/v1/auth/me", house.url()), &[])
+    send_request(house, &format!("{}/api/v1/auth/me", house.url()), &[])
 }
 
 #[test]
@@ -121,16 +123,16 @@ fn user_logs_in_with_pkce_and_logs_out() {
     let (house, provider) = house_with_provider();
     let callback = consent(&house, &provider, "alice");
     let forwarded = format!("X-Forwarded-For: {VISITOR}");
-    let done = ask(&house, &callback, &["--interface", PROXY, "-H", &forwarded]);
+    let done = send_request(&house, &callback, &["--interface", PROXY, "-H", &forwarded]);
     assert_eq!(
         (done.status, done.location.as_str()),
         (303, format!("{}/certificates", house.url()).as_str()),
         "{}",
         done.body
     );
-    let again = ask(&house, &callback, &[]);
+    let repeated = send_request(&house, &callback, &[]);
     // Rejected because the login cookie was deleted, or because the provider's code was used.
-    assert!(matches!(again.status, 400 | 401), "an answer is good once: {}", again.body);
+    assert!(matches!(repeated.status, 400 | 401), "an answer is good once: {}", repeated.body);
 
     let page = me(&house);
     let who: Value = serde_json::from_str(&page.body).unwrap();
@@ -141,10 +143,10 @@ fn user_logs_in_with_pkce_and_logs_out() {
     // Without the session's CSRF token nothing can be changed, not even the session ended.
     let logout = format!("{}/api/v1/auth/logout", house.url());
     for refused in [&["-X", "POST"][..], &["-X", "POST", "-H", "X-CSRF-Token: another"]] {
-        assert_eq!(ask(&house, &logout, refused).status, 403);
+        assert_eq!(send_request(&house, &logout, refused).status, 403);
     }
     assert_eq!(me(&house).status, 200);
-    let left = ask(&house, &logout, &["-X", "POST", "-H", &csrf]);
+    let left = send_request(&house, &logout, &["-X", "POST", "-H", &csrf]);
     let left_body: Value = serde_json::from_str(&left.body).unwrap();
     assert_eq!(left.status, 200, "{left_body}");
     assert!(left_body["end_session_url"].as_str().unwrap().starts_with(&provider.url), "{left_body}");
@@ -159,7 +161,7 @@ fn user_logs_in_with_pkce_and_logs_out() {
 fn user_without_group_is_rejected_and_untrusted_proxy_header_ignored() {
     let (house, provider) = house_with_provider();
     let callback = consent(&house, &provider, "bob");
-    let refused = ask(&house, &callback, &[]);
+    let refused = send_request(&house, &callback, &[]);
     assert_eq!(refused.status, 403, "{}", refused.body);
     assert!(refused.body.contains("you have no role on this server"), "{}", refused.body);
     assert_eq!(me(&house).status, 401);
@@ -167,7 +169,7 @@ fn user_without_group_is_rejected_and_untrusted_proxy_header_ignored() {
     std::fs::remove_file(house.path("jar")).unwrap();
     let callback = consent(&house, &provider, "alice");
     let forwarded = format!("X-Forwarded-For: {VISITOR}");
-    assert_eq!(ask(&house, &callback, &["--interface", "127.0.0.1", "-H", &forwarded]).status, 303);
+    assert_eq!(send_request(&house, &callback, &["--interface", "127.0.0.1", "-H", &forwarded]).status, 303);
     let begun = house.json(&["audit", "list", "--action", "session.begin"]);
     assert_eq!(begun["rows"][0]["details"]["address"], "127.0.0.1", "no proxy of ours: {begun}");
 }

@@ -59,8 +59,12 @@ fn owner_rules_assign_team_and_owner_to_found_certificates() {
     house.does(&["owner", "rule", "move", "tagged", "2"]);
     let explain =
         ["owner", "rule", "explain", "arn:x", "--source", "aws-acm", "--cloud-tag", "stage=production"];
-    let told = house.json(&[&explain[..], &["--cloud-tag", "team=bank"]].concat());
-    assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("tagged"), &json!("bank")), "{told}");
+    let explanation = house.json(&[&explain[..], &["--cloud-tag", "team=bank"]].concat());
+    assert_eq!(
+        (&explanation["rule"], &explanation["assign"]["team"]),
+        (&json!("tagged"), &json!("bank")),
+        "{explanation}"
+    );
     house.does(&["owner", "rule", "remove", "tagged"]);
     assert_eq!(house.json(&["owner", "rule", "show", "own"])["when"]["source"], "own");
     assert_eq!(order(&house).as_array().unwrap().len(), 1);

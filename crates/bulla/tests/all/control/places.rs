@@ -32,34 +32,39 @@ impl<'h> Node<'h> {
             "address": "127.0.0.1:2410",
             "name": name,
         });
-        let (status, joined) = ask(house, "enroll", &[], &body);
+        let (status, joined) = send_request(house, "enroll", &[], &body);
         assert_eq!(status, 200, "{joined}");
         assert_eq!((&joined["name"], &joined["site"]), (&json!(name), &json!(site)));
-        let said: Value = serde_json::from_str(joined["statement"]["payload"].as_str().unwrap()).unwrap();
-        assert_eq!(said["attributes"], json!({ "country": "DE", "region": "EU", "security": "high" }));
+        let message: Value = serde_json::from_str(joined["statement"]["payload"].as_str().unwrap()).unwrap();
+        assert_eq!(message["attributes"], json!({ "country": "DE", "region": "EU", "security": "high" }));
         std::fs::write(house.path(&format!("{name}.pem")), joined["certificate_pem"].as_str().unwrap())
             .unwrap();
-        let again = ask(
+        let second = send_request(
             house,
             "enroll",
             &[],
             &json!({ "kem": body["kem"], "address": body["address"],
             "csr_pem": other_csr(house), "token": body["token"] }),
         );
-        assert_eq!(again.0, 401, "a token makes one node: {}", again.1);
+        assert_eq!(second.0, 401, "a token makes one node: {}", second.1);
         Self { house, name, id: joined["node"].as_str().unwrap().to_owned() }
     }
 
     fn beat(&self, since: i64) -> (u16, Value) {
         let (certificate, key) = (format!("{}.pem", self.name), format!("{}.key", self.name));
-        ask(self.house, "self/beat", &["--cert", &certificate, "--key", &key], &json!({ "since": since }))
+        send_request(
+            self.house,
+            "self/beat",
+            &["--cert", &certificate, "--key", &key],
+            &json!({ "since": since }),
+        )
     }
 
     /// Sends a heartbeat. Returns whether the response lists the other node.
     fn sees(&self, other: &Self) -> bool {
-        let (status, told) = self.beat(0);
-        assert_eq!(status, 200, "{told}");
-        let nodes = told["membership"]["nodes"].as_array().unwrap();
+        let (status, found) = self.beat(0);
+        assert_eq!(status, 200, "{found}");
+        let nodes = found["membership"]["nodes"].as_array().unwrap();
         let of = |node: &Value| -> Value { serde_json::from_str(node["payload"].as_str().unwrap()).unwrap() };
         nodes.iter().any(|node| of(node)["node"] == other.id.as_str())
     }
@@ -76,15 +81,15 @@ fn other_csr(house: &House) -> String {
 }
 
 /// Sends a request as a node. Returns status and response.
-fn ask(house: &House, path: &str, who: &[&str], body: &Value) -> (u16, Value) {
+fn send_request(house: &House, path: &str, who: &[&str], body: &Value) -> (u16, Value) {
     let (root, url) =
         (house.root().display().to_string(), format!("{}/api/v1/key-nodes/{path}", house.url()));
     let body = body.to_string();
     let how = ["-sS", "--max-time", "60", "--cacert", &root, "-w", "\n%{http_code}", "-X", "POST"];
     let what = ["-H", "content-type: application/json", "--data-binary", &body, &url];
-    let asked = house.program("curl", "apt-get install -y curl", &[&how[..], who, &what].concat());
-    assert!(asked.status.success(), "{}", describe(&asked));
-    let text = String::from_utf8(asked.stdout).unwrap();
+    let output = house.program("curl", "apt-get install -y curl", &[&how[..], who, &what].concat());
+    assert!(output.status.success(), "{}", describe(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
     let (answer, status) = text.rsplit_once('\n').unwrap();
     (status.parse().unwrap(), serde_json::from_str(answer).unwrap_or(Value::Null))
 }
@@ -98,7 +103,7 @@ fn nodes_join_see_each_other_and_expire_without_heartbeats() {
     let listed = house.json(&["node", "list", "--site", "frankfurt"]);
     assert_eq!(listed["rows"].as_array().unwrap().len(), 2, "{listed}");
     // A client that is not a node.
-    let (status, refused) = ask(&house, "self/beat", &[], &json!({}));
+    let (status, refused) = send_request(&house, "self/beat", &[], &json!({}));
     assert_eq!(status, 401, "{refused}");
 
     house.until("a to see b", || {
@@ -130,9 +135,9 @@ fn nodes_join_see_each_other_and_expire_without_heartbeats() {
     // A node's attributes follow its site.
     let update = ["site", "update", "frankfurt", "--attribute", "tier=1", "--without", "region"];
     let unasked = run(&mut house.bulla(&update));
-    let said = stderr(&unasked);
+    let message = stderr(&unasked);
     assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
-    assert!(said.contains("2 nodes at the site frankfurt") && said.contains("--yes"), "{said}");
+    assert!(message.contains("2 nodes at the site frankfurt") && message.contains("--yes"), "{message}");
     assert_eq!(a.shown()["attributes"]["region"], "EU", "nothing was changed");
     house.does(&[&update[..], &["--yes"]].concat());
     assert_eq!(a.shown()["attributes"], json!({ "country": "DE", "security": "high", "tier": "1" }));
@@ -141,8 +146,11 @@ fn nodes_join_see_each_other_and_expire_without_heartbeats() {
 
     let unknown = run(&mut house.bulla(&["node", "token", "--site", "nosuch"]));
     assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
-    let said = stderr(&unknown);
-    assert!(said.contains("there is no site \"nosuch\"") && said.contains("key site create"), "{said}");
+    let message = stderr(&unknown);
+    assert!(
+        message.contains("there is no site \"nosuch\"") && message.contains("key site create"),
+        "{message}"
+    );
 
     for _ in 0..2 {
         house.does(&["node", "retire", "b", "--hostile", "--yes"]);
@@ -159,8 +167,8 @@ fn nodes_join_see_each_other_and_expire_without_heartbeats() {
     for action in
         ["key_site.create", "key_site.update", "key_node_token.create", "key_node.enroll", "key_node.retire"]
     {
-        let told = audit["rows"].as_array().unwrap().iter().any(|row| row["action"] == action);
-        assert!(told, "no {action} in the audit");
+        let found = audit["rows"].as_array().unwrap().iter().any(|row| row["action"] == action);
+        assert!(found, "no {action} in the audit");
     }
 }
 
@@ -176,8 +184,8 @@ fn nodes_stay_members_after_a_server_restart() {
     house.kill();
     house.start();
     let node = Node { house: &house, name: "a", id };
-    let (status, told) = node.beat(since);
-    assert_eq!(status, 200, "{told}");
-    assert_eq!(told["membership"]["anew"], false, "it goes on where it was: {told}");
+    let (status, found) = node.beat(since);
+    assert_eq!(status, 200, "{found}");
+    assert_eq!(found["membership"]["anew"], false, "it goes on where it was: {found}");
     house.until("the node to see itself", || node.sees(&node));
 }

@@ -41,22 +41,25 @@ fn assert_restricted(process: u32, capabilities: u64) {
 fn readyz(house: &House) -> serde_json::Value {
     let root = house.root().display().to_string();
     let url = format!("{}/readyz", house.url());
-    let asked = house.program("curl", "apt-get install -y curl", &["-sS", "--cacert", &root, &url]);
-    assert!(asked.status.success(), "{}", describe(&asked));
-    serde_json::from_slice(&asked.stdout).unwrap()
+    let output = house.program("curl", "apt-get install -y curl", &["-sS", "--cacert", &root, &url]);
+    assert!(output.status.success(), "{}", describe(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn every_server_thread_is_sandboxed_and_readyz_reports_it() {
     let mut house = House::up();
     assert_restricted(house.process_id(), 0);
-    let said = readyz(&house);
-    let sandbox = &said["sandbox"];
+    let readiness = readyz(&house);
+    let sandbox = &readiness["sandbox"];
     for kind in ["capabilities", "no_new_privileges", "seccomp"] {
-        assert_eq!(sandbox[kind], "enforced", "{said}");
+        assert_eq!(sandbox[kind], "enforced", "{readiness}");
     }
     let landlock = sandbox["landlock"].as_str().unwrap();
-    assert!(["enforced", "partial", "missing: this kernel has no Landlock"].contains(&landlock), "{said}");
+    assert!(
+        ["enforced", "partial", "missing: this kernel has no Landlock"].contains(&landlock),
+        "{readiness}"
+    );
     assert_eq!(house.stop(), Some(0));
 
     house.configure("[sandbox]\nmode = \"off\"\n");
@@ -85,14 +88,14 @@ fn proxy_listens_on_a_privileged_port_and_drops_the_capability() {
     // A loopback address that no other test uses. Without root the test uses any port.
     let listen = if is_root() { "127.86.85.84:443" } else { "127.86.85.84:0" };
     let mut command = bulla();
-    let folder = world.place.folder.path();
-    command.current_dir(folder).env("HOME", folder).env("BULLA_DATA", world.place.path("data"));
+    let folder = world.fixture.folder.path();
+    command.current_dir(folder).env("HOME", folder).env("BULLA_DATA", world.fixture.path("data"));
     command.args(["proxy", "--listen", listen, "--metrics-listen", "127.0.0.1:0", "--upstream-ca", "ca.pem"]);
     let proxy = World::start(&mut command);
     assert_restricted(proxy.process_id(), 0);
     assert!(!is_root() || proxy.address.ends_with(":443"), "{}", proxy.address);
-    let asked = world.curl(&proxy, &[]);
-    assert!(asked.status.success(), "{}", describe(&asked));
+    let output = world.curl(&proxy, &[]);
+    assert!(output.status.success(), "{}", describe(&output));
 }
 
 #[test]

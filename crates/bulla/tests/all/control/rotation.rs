@@ -83,13 +83,13 @@ fn rotation_calls_the_hook_before_and_after_the_change() {
     let now = house.json(&["credential", "rotation", "now", "/team/db"]);
     assert_eq!(now["due"], 1);
     // The hook is called before the change, with a token for the new value, and rejects it.
-    let asked = posts.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(signed(&house, &asked));
-    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let request = posts.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(signed(&house, &request));
+    let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!((&body["event"], &body["name"]), (&json!("credential.rotation_proposed"), &json!("/team/db")));
     let token = body["token"].as_str().unwrap().to_owned();
     let candidate = house.json(&["credential", "unwrap", &token])["value"].clone();
-    drop(asked);
+    drop(request);
     let due = || house.json(&["credential", "rotation", "due", "/team/*"])["rows"][0].clone();
     house.until("the refusal", || due()["failures"] == 1);
     assert!(due()["error"].as_str().unwrap().contains("500"), "{}", due());
@@ -98,21 +98,21 @@ fn rotation_calls_the_hook_before_and_after_the_change() {
     assert_ne!(get()["value"], candidate);
     // The second call accepts, and a call after the change follows.
     house.does(&["credential", "rotation", "now", "/team/db"]);
-    let asked = posts.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(signed(&house, &asked));
-    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    let request = posts.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(signed(&house, &request));
+    let body: Value = serde_json::from_str(&request.body).unwrap();
     let unread = body["token"].as_str().unwrap().to_owned();
-    drop(asked);
-    let told = posts.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(signed(&house, &told));
+    drop(request);
+    let reported = posts.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(signed(&house, &reported));
     // A value that was not read before the change can no longer be read.
     let late = run(&mut house.bulla(&["credential", "unwrap", &unread]));
     assert_eq!(late.status.code(), Some(6), "{}", describe(&late));
-    let body: Value = serde_json::from_str(&told.body).unwrap();
+    let body: Value = serde_json::from_str(&reported.body).unwrap();
     assert_eq!(body["event"], "credential.rotated");
     assert_eq!(body["version"], get()["id"]);
-    assert!(!told.body.contains(get()["value"].as_str().unwrap()));
-    drop(told);
+    assert!(!reported.body.contains(get()["value"].as_str().unwrap()));
+    drop(reported);
     house.until("the plan", || due()["failures"] == 0 && due()["set_by_hand"] == false);
     let used = run(&mut house.bulla(&["credential", "rotation", "hook", "remove", "ops"]));
     assert_eq!(used.status.code(), Some(6), "{}", describe(&used));
@@ -152,23 +152,23 @@ fn wrapped_value_is_read_once_and_readers_are_listed_with_reason() {
         (Some(&*value), &json!("uaa-client:first-admin"))
     );
     assert!(curl()["error"].as_str().unwrap().contains("was read at"), "{}", curl());
-    let again = run(&mut house.bulla(&["credential", "unwrap", token, "--value"]));
-    assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
-    let told = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(told.contains("was read at") && told.contains("address:127.0.0.1"), "{told}");
+    let repeated = run(&mut house.bulla(&["credential", "unwrap", token, "--value"]));
+    assert_eq!(repeated.status.code(), Some(6), "{}", describe(&repeated));
+    let reported = String::from_utf8_lossy(&repeated.stderr).into_owned();
+    assert!(reported.contains("was read at") && reported.contains("address:127.0.0.1"), "{reported}");
     // The list shows readers, their permission, and changes since a time.
     house.does(&["token", "create", "ci", "--role", "viewer"]);
     house.does(&["credential", "permission", "grant", "uaa-client:ci", "/team/*", "read"]);
     let who = ["credential", "permission", "who", "/team/db"];
     let rows = house.json(&who)["rows"].as_array().unwrap().clone();
-    let told: Vec<(&str, &str)> = rows
+    let reported: Vec<(&str, &str)> = rows
         .iter()
         .map(|row| {
             let why = row["path"].as_str().or(row["role"].as_str());
             (row["actor"].as_str().unwrap(), why.unwrap())
         })
         .collect();
-    assert_eq!(told, [("uaa-client:ci", "/team/*"), ("uaa-client:first-admin", "admin")]);
+    assert_eq!(reported, [("uaa-client:ci", "/team/*"), ("uaa-client:first-admin", "admin")]);
     assert_eq!(rows[0]["given_by"], "uaa-client:first-admin");
     let rows = house.json(&[&who[..], &["--compared-with", "/other"]].concat())["rows"].clone();
     assert_eq!((rows.as_array().unwrap().len(), &rows[0]["actor"]), (1, &json!("uaa-client:ci")));

@@ -58,10 +58,10 @@ fn master_key_moves_from_file_to_passphrase_and_back() {
     let to = format!("[authority]\nmaster_key = {}\nold_master_key_files = [{file:?}]\n", of(&passphrase));
     restarted(&mut house, &to);
     let check = house.does(&["config", "check"]);
-    let said = String::from_utf8(check.stdout).unwrap();
+    let message = String::from_utf8(check.stdout).unwrap();
     assert!(
-        said.contains("the master key: a passphrase with") && said.contains("a previous one: the file"),
-        "{said}"
+        message.contains("the master key: a passphrase with") && message.contains("a previous one: the file"),
+        "{message}"
     );
     set(&house, "/two");
     reads(&house, "/one");
@@ -85,8 +85,11 @@ fn master_key_moves_from_file_to_passphrase_and_back() {
     assert_eq!(house.stop(), Some(0));
     let other = private(&house, "other", b"incorrect horse battery\n");
     house.configure(&format!("[authority]\nmaster_key = {}\n", of(&other)));
-    let said = house.try_start().unwrap_err();
-    assert!(said.contains("was created with another passphrase") && said.contains("hint:"), "{said}");
+    let message = house.try_start().unwrap_err();
+    assert!(
+        message.contains("was created with another passphrase") && message.contains("hint:"),
+        "{message}"
+    );
     // Back again, the passphrase now from the environment.
     house.environment("HOUSE_PASSPHRASE", "correct horse battery staple");
     let variable =
@@ -123,11 +126,11 @@ fn master_key_program_runs_once_per_start() {
         set(&house, &format!("/n/{number}"));
         reads(&house, &format!("/n/{number}"));
     }
-    let asked = || fs::read_to_string(&runs).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(asked(), "wrap unwrap unwrap", "made, held against what comes back, and opened");
+    let calls = || fs::read_to_string(&runs).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(calls(), "wrap unwrap unwrap", "made, held against what comes back, and opened");
     restarted(&mut house, &of(&program, 60));
     reads(&house, "/n/3");
-    assert_eq!(asked(), "wrap unwrap unwrap unwrap");
+    assert_eq!(calls(), "wrap unwrap unwrap unwrap");
     assert_eq!(house.stop(), Some(0));
     assert!(!house.path("data/master.key").exists());
     // The program fails, hangs, or returns a wrong key.
@@ -140,8 +143,8 @@ fn master_key_program_runs_once_per_start() {
         let bad = private(&house, "bad", format!("#!/bin/sh\n{script}\n").as_bytes());
         fs::set_permissions(&bad, fs::Permissions::from_mode(0o700)).unwrap();
         house.configure(&of(&bad, seconds));
-        let said = house.try_start().unwrap_err();
-        assert!(said.contains(expected) && said.contains("hint:"), "{script}: {said}");
+        let message = house.try_start().unwrap_err();
+        assert!(message.contains(expected) && message.contains("hint:"), "{script}: {message}");
     }
     house.configure(&of(&program, 60));
     house.start();
@@ -158,9 +161,9 @@ fn refuses_a_wrong_key(house: &mut House, dump: impl Fn(&House) -> Vec<u8>) {
     assert!(before.len() > 10_000, "{} octets", before.len());
     let wrong = private(house, "wrong.key", &[7; 32]);
     house.configure(&format!("[authority]\nmaster_key_file = {wrong:?}\n"));
-    let said = house.try_start().unwrap_err();
+    let message = house.try_start().unwrap_err();
     for part in [&format!("encrypted with the master key {right}, but "), "nothing was written", "hint:"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     assert!(dump(house) == before, "the database was changed");
     house.configure("");
@@ -252,10 +255,10 @@ fn missing_master_key_is_logged_with_its_value_count() {
     house.configure(&keys(&first, &[]));
     let log = fs::File::create(house.path("log")).unwrap();
     let mut server = house.bulla(&["up", "--log-json"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    let told = || fs::read_to_string(house.path("log")).unwrap();
+    let log_text = || fs::read_to_string(house.path("log")).unwrap();
     let message = "with a master key that is not configured";
-    house.until("the log", || told().contains(message));
-    let line = told().lines().find(|line| line.contains(message)).unwrap().to_owned();
+    house.until("the log", || log_text().contains(message));
+    let line = log_text().lines().find(|line| line.contains(message)).unwrap().to_owned();
     let line: Value = serde_json::from_str(&line).unwrap();
     // The three credentials, and keys of OCSP responders if the second start generated them. The third start generates others.
     let counted = |values: &Value| values.as_u64().is_some_and(|values| (3..=5).contains(&values));

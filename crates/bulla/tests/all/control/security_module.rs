@@ -10,8 +10,8 @@ const INSTALL: &str = "apt-get install -y softhsm2";
 const PIN: &str = "1234";
 
 fn module() -> &'static str {
-    let places = ["/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so"];
-    let found = places.into_iter().find(|place| std::path::Path::new(place).exists());
+    let paths = ["/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so"];
+    let found = paths.into_iter().find(|path| std::path::Path::new(path).exists());
     found.unwrap_or_else(|| panic!("this test needs SoftHSM: {INSTALL}"))
 }
 
@@ -115,8 +115,8 @@ fn master_key_moves_into_the_pkcs11_module_and_back() {
     // Another key of the module cannot decrypt the file.
     assert_eq!(house.stop(), Some(0));
     house.configure(&format!("{pkcs11}[authority]\nmaster_key = {}\n", module("another")));
-    let said = house.try_start().unwrap_err();
-    assert!(said.contains("no AES key \"another\" found") && said.contains("hint:"), "{said}");
+    let message = house.try_start().unwrap_err();
+    assert!(message.contains("no AES key \"another\" found") && message.contains("hint:"), "{message}");
     house.configure(&format!("{pkcs11}[authority]\nmaster_key = {}\n", module("kek")));
     house.start();
     let back = format!("master_key_file = {file:?}\nold_master_keys = [{}]\n", module("kek"));

@@ -18,13 +18,13 @@ impl Signer {
         let mut command = Self::command(house, &[]);
         let mut signer = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(signer.stderr.take().unwrap()).lines();
-        let mut said = String::new();
+        let mut printed = String::new();
         loop {
             let Some(Ok(line)) = lines.next() else {
-                panic!("the signer did not start: {:?}\n{said}", signer.wait());
+                panic!("the signer did not start: {:?}\n{printed}", signer.wait());
             };
-            said.push_str(&line);
-            said.push('\n');
+            printed.push_str(&line);
+            printed.push('\n');
             if line.starts_with("the signer listens on ") {
                 break;
             }
@@ -69,7 +69,7 @@ fn configuration(house: &House) -> String {
 }
 
 /// Sends a request with curl and the first admin token. Returns head and body of the response.
-fn ask(house: &House, path: &str, body: Option<&str>) -> (String, Value) {
+fn send_request(house: &House, path: &str, body: Option<&str>) -> (String, Value) {
     let token = std::fs::read_to_string(house.path("data/admin.token")).unwrap();
     let who = format!("Authorization: Bearer {}", token.trim());
     let url = format!("{}{path}", house.url());
@@ -131,20 +131,20 @@ fn server_issues_through_a_signer_and_survives_its_outage() {
     house.does(&["cert", "issue", "--csr", "first.csr", "--profile", "default", "--file", "first.pem"]);
     let output = certbot(&house, "acme.example").wait_with_output().unwrap();
     assert!(output.status.success(), "{}", describe(&output));
-    assert_eq!(status(&ask(&house, "/readyz", None).0), "200");
+    assert_eq!(status(&send_request(&house, "/readyz", None).0), "200");
 
     signer.kill();
     let csr = std::fs::read_to_string(house.path("first.csr")).unwrap();
     let body = json!({ "csr": csr }).to_string();
-    let issue = || ask(&house, "/api/v1/profiles/default/certificates", Some(&body));
+    let issue = || send_request(&house, "/api/v1/profiles/default/certificates", Some(&body));
     let (head, problem) = issue();
     assert_eq!(status(&head), "503", "{problem}");
     assert!(head.contains("retry-after: "), "{head}");
     assert!(problem["detail"].as_str().unwrap().contains("the signer at "), "{problem}");
-    let (head, problem) = ask(&house, "/readyz", None);
+    let (head, problem) = send_request(&house, "/readyz", None);
     assert_eq!(status(&head), "503", "{problem}");
     assert!(head.contains("retry-after: ") && problem["detail"].as_str().unwrap().contains("signer"));
-    assert_eq!(status(&ask(&house, "/healthz", None).0), "200");
+    assert_eq!(status(&send_request(&house, "/healthz", None).0), "200");
     let waiting = certbot(&house, "later.example");
     let log = house.path("certbot/logs/letsencrypt.log");
     let is_processing = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("\"processing\""));
@@ -154,12 +154,12 @@ fn server_issues_through_a_signer_and_survives_its_outage() {
     let _signer = Signer::start(&house);
     let (head, issued) = issue();
     assert_eq!(status(&head), "201", "{issued}");
-    let again = issue().1;
-    assert_eq!(again["certificate"], issued["certificate"], "under one idempotency key there is one");
+    let repeated = issue().1;
+    assert_eq!(repeated["certificate"], issued["certificate"], "under one idempotency key there is one");
     let output = waiting.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", describe(&output));
     assert!(has_certificate(&house, "later.example"), "the order went on");
-    assert_eq!(status(&ask(&house, "/readyz", None).0), "200");
+    assert_eq!(status(&send_request(&house, "/readyz", None).0), "200");
     assert_eq!(house.stop(), Some(0));
 }
 
@@ -177,15 +177,15 @@ fn ca_keys_are_moved_from_the_server_to_a_signer() {
     // Without the server's master key the signer moves nothing, and reports the missing setting.
     house.configure(&socket);
     let refused = run(&mut Signer::command(&house, &["--move-ca-keys"]));
-    let said = describe(&refused);
-    assert!(!refused.status.success() && said.contains("old_master_keys"), "{said}");
+    let printed = describe(&refused);
+    assert!(!refused.status.success() && printed.contains("old_master_keys"), "{printed}");
     // The signer does not start with the server's master key as its own.
     house.configure(&format!("{socket}[authority]\nmaster_key_file = {servers:?}\n"));
     let refused = run(&mut Signer::command(&house, &[]));
-    let said = describe(&refused);
+    let printed = describe(&refused);
     assert!(
-        !refused.status.success() && said.contains("the signer and the server have the same master key"),
-        "{said}"
+        !refused.status.success() && printed.contains("the signer and the server have the same master key"),
+        "{printed}"
     );
 
     house.configure(&format!("{socket}{masters}"));
@@ -212,10 +212,10 @@ fn signer_does_not_start_in_a_folder_open_to_others() {
     let mut house = apart();
     std::fs::set_permissions(house.path("run"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let refused = run(&mut Signer::command(&house, &[]));
-    let said = describe(&refused);
-    assert!(!refused.status.success() && said.contains("chmod 700"), "{said}");
+    let printed = describe(&refused);
+    assert!(!refused.status.success() && printed.contains("chmod 700"), "{printed}");
     house.configure("");
     let refused = run(&mut Signer::command(&house, &[]));
-    let said = describe(&refused);
-    assert!(!refused.status.success() && said.contains("signer.socket is empty"), "{said}");
+    let printed = describe(&refused);
+    assert!(!refused.status.success() && printed.contains("signer.socket is empty"), "{printed}");
 }

@@ -21,8 +21,9 @@ impl Drop for Service {
 
 /// Starts `bulla key serve`, and waits until it signs. Returns the number of keys that it reports.
 fn serve(house: &House) -> (Service, usize) {
-    let (service, said) = started(&mut house.bulla(&["keys", "serve", "--inventory"]), "bulla signs with ");
-    (service, said.split(' ').next().unwrap().parse().unwrap())
+    let (service, printed) =
+        started(&mut house.bulla(&["keys", "serve", "--inventory"]), "bulla signs with ");
+    (service, printed.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// Starts a command, and waits for a line with this beginning. Returns the rest of the line.
@@ -36,25 +37,25 @@ pub(super) fn started_saying(command: &mut Command, begin: &str) -> (Service, St
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let service = Service(child);
-    let mut said = String::new();
+    let mut printed = String::new();
     loop {
-        let line = lines.next().unwrap_or_else(|| panic!("it ended: {said}")).unwrap();
+        let line = lines.next().unwrap_or_else(|| panic!("it ended: {printed}")).unwrap();
         if let Some(rest) = line.strip_prefix(begin) {
             let rest = rest.to_owned();
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-            return (service, rest, said);
+            return (service, rest, printed);
         }
-        said += &(line + "\n");
+        printed += &(line + "\n");
     }
 }
 
 /// Writes the current chain and its public key. Returns the SHA-256 of the key.
 fn current(house: &House, name: &str) -> [u8; 32] {
-    let place = |ending: &str| house.path(&format!("{name}.{ending}")).display().to_string();
-    let _ = std::fs::remove_file(place("pem"));
-    house.does(&["cert", "export", name, "--file", &place("pem")]);
-    house.openssl(&["x509", "-in", &place("pem"), "-pubkey", "-noout", "-out", &place("pub")]);
-    let text = std::fs::read(place("pem")).unwrap();
+    let path = |ending: &str| house.path(&format!("{name}.{ending}")).display().to_string();
+    let _ = std::fs::remove_file(path("pem"));
+    house.does(&["cert", "export", name, "--file", &path("pem")]);
+    house.openssl(&["x509", "-in", &path("pem"), "-pubkey", "-noout", "-out", &path("pub")]);
+    let text = std::fs::read(path("pem")).unwrap();
     let (_, der) = x509::pem::certificates(&text).next().unwrap();
     *x509::Certificate::parse(&der).unwrap().public_key.spki_sha256.as_bytes()
 }
@@ -135,12 +136,12 @@ fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
         "127.0.0.1:1",
     ];
     let start = |house: &House| {
-        let (service, said) = started(&mut house.bulla(&edge), "bulla terminates TLS with ");
-        let address = said.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-        (service, said, address)
+        let (service, printed) = started(&mut house.bulla(&edge), "bulla terminates TLS with ");
+        let address = printed.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+        (service, printed, address)
     };
-    let (terminator, said, address) = start(&house);
-    assert!(said.starts_with("1 certificate at "), "{said}");
+    let (terminator, printed, address) = start(&house);
+    assert!(printed.starts_with("1 certificate at "), "{printed}");
     let root = house.root().display().to_string();
     // Every handshake must verify. Returns the serial number of the presented certificate.
     let serial = |address: &str| {
@@ -149,8 +150,8 @@ fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
              -verify_hostname a.example.org < /dev/null 2>&1 | tee said | openssl x509 -noout -serial"
         );
         let shown = house.program("sh", "apt-get install -y dash", &["-c", &script]);
-        let said = std::fs::read_to_string(house.path("said")).unwrap();
-        assert!(said.contains("Verify return code: 0 (ok)"), "{said}");
+        let printed = std::fs::read_to_string(house.path("said")).unwrap();
+        assert!(printed.contains("Verify return code: 0 (ok)"), "{printed}");
         String::from_utf8(shown.stdout).unwrap()
     };
     let first = serial(&address);
@@ -161,8 +162,8 @@ fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
     // The terminator works without the control plane, also after a restart.
     drop(terminator);
     assert_eq!(house.stop(), Some(0));
-    let (_terminator, said, address) = start(&house);
-    assert!(said.starts_with("1 certificate at "), "{said}");
+    let (_terminator, printed, address) = start(&house);
+    assert!(printed.starts_with("1 certificate at "), "{printed}");
     let shown = house.program(
         "sh",
         "apt-get install -y dash",

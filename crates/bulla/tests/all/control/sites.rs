@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Network, Site, Way, alone};
+use fleet::network::{LinkConditions, Network, Site, alone};
 use keyless::native::Client;
 use tokio::runtime::Runtime;
 
@@ -42,11 +42,11 @@ impl World {
 
     /// Adds a network with this round trip to the control plane, and a node that joins from it.
     fn node(&mut self, site: &str, name: &str, way: Duration) -> (Site, Node, Client) {
-        let place = self.network.site().unwrap();
-        self.network.set(&self.core, &place, Way::round_trip(way));
-        let join = || Ok(Node::join_at(&self.house, &self.runtime, (name, place.address), site));
-        let (node, client) = place.within(join).unwrap();
-        (place, node, client)
+        let network_site = self.network.site().unwrap();
+        self.network.set(&self.core, &network_site, LinkConditions::round_trip(way));
+        let join = || Ok(Node::join_at(&self.house, &self.runtime, (name, network_site.address), site));
+        let (node, client) = network_site.within(join).unwrap();
+        (network_site, node, client)
     }
 
     /// Waits until the client can sign with the key, or no longer can. Returns the time.
@@ -65,14 +65,14 @@ impl World {
     }
 
     /// Returns the number of keys that the node opens itself.
-    fn own(&self, place: &Site, node: &Node) -> Option<f64> {
-        self.figure(place, node, "bulla_lifecycle_key_node_sealed_keys{how=\"own\"}")
+    fn own(&self, network_site: &Site, node: &Node) -> Option<f64> {
+        self.figure(network_site, node, "bulla_lifecycle_key_node_sealed_keys{how=\"own\"}")
     }
 
-    fn figure(&self, place: &Site, node: &Node, name: &str) -> Option<f64> {
+    fn figure(&self, network_site: &Site, node: &Node, name: &str) -> Option<f64> {
         let mut curl = std::process::Command::new("curl");
         curl.args(["-sS", "--max-time", "10", &format!("{}/metrics", node.figures)]);
-        let figures = place.within(|| Ok(stdout(&run(&mut curl)))).unwrap();
+        let figures = network_site.within(|| Ok(stdout(&run(&mut curl)))).unwrap();
         figures.lines().find_map(|text| text.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 }
@@ -87,7 +87,7 @@ fn sealed_keys_follow_site_attributes_and_node_changes() {
         world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
         let (frankfurt, mut fra, in_frankfurt) = world.node("frankfurt", "fra-1", 20 * MS);
         let (newyork, nyc, in_newyork) = world.node("newyork", "nyc-1", 90 * MS);
-        world.network.set(&frankfurt, &newyork, Way::round_trip(80 * MS));
+        world.network.set(&frankfurt, &newyork, LinkConditions::round_trip(80 * MS));
         make_key(&world.house, "shop");
         world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
         let key = world.house.path("shop.key").display().to_string();
@@ -101,7 +101,7 @@ fn sealed_keys_follow_site_attributes_and_node_changes() {
         world.does(&["site", "update", "newyork", "--attribute", "region=EU", "--yes"]);
         world.house.until("newyork opens it", || world.own(&newyork, &nyc) == Some(1.0));
         let gained = began.elapsed();
-        world.network.set(&frankfurt, &newyork, Way::hole());
+        world.network.set(&frankfurt, &newyork, LinkConditions::hole());
         signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();
 
         // Outside the region there is no reachable node that may sign, and signing fails.
@@ -110,23 +110,23 @@ fn sealed_keys_follow_site_attributes_and_node_changes() {
         world.until_signs(&in_newyork, false);
         let lost = began.elapsed();
         assert_eq!(world.own(&newyork, &nyc), Some(0.0));
-        world.network.set(&frankfurt, &newyork, Way::round_trip(80 * MS));
+        world.network.set(&frankfurt, &newyork, LinkConditions::round_trip(80 * MS));
         let back = world.until_signs(&in_newyork, true);
 
         // The site goes dark, so that no shutdown is announced. Then another node joins.
-        world.network.set(&frankfurt, &world.core, Way::hole());
-        world.network.set(&frankfurt, &newyork, Way::hole());
-        let gone = world.until_signs(&in_newyork, false);
+        world.network.set(&frankfurt, &world.core, LinkConditions::hole());
+        world.network.set(&frankfurt, &newyork, LinkConditions::hole());
+        let dropped = world.until_signs(&in_newyork, false);
         fra.kill();
         let began = Instant::now();
         let (third, second, _) = world.node("frankfurt", "fra-2", 20 * MS);
         let joined = began.elapsed();
-        world.network.set(&third, &newyork, Way::round_trip(80 * MS));
+        world.network.set(&third, &newyork, LinkConditions::round_trip(80 * MS));
         let usable = world.until_signs(&in_newyork, true);
         assert_eq!(world.own(&third, &second), Some(1.0));
         println!(
             "a site's attributes changed: its node opens the key after {gained:.1?}, and no more {lost:.1?} after they were \
-             changed back; a way that was a hole is used again after {back:.1?}; a node whose site went dark is asked no more after {gone:.1?}; \
+             changed back; a way that was a hole is used again after {back:.1?}; a node whose site went dark is asked no more after {dropped:.1?}; \
              one that joined (in {joined:.1?}) is used from far away after {usable:.1?}"
         );
     });
@@ -141,16 +141,16 @@ fn nodes_of_a_site_share_one_connection_to_another_site() {
         world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
         let (frankfurt, _fra, _) = world.node("frankfurt", "fra-1", 20 * MS);
         let mut newyork = ["nyc-1", "nyc-2"].map(|name| (name, world.node("newyork", name, 90 * MS)));
-        for (_, (place, _, _)) in &newyork {
-            world.network.set(&frankfurt, place, Way::round_trip(80 * MS));
+        for (_, (network_site, _, _)) in &newyork {
+            world.network.set(&frankfurt, network_site, LinkConditions::round_trip(80 * MS));
         }
         make_key(&world.house, "shop");
         world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
         let key = world.house.path("shop.key").display().to_string();
         world.does(&["key", "seal", "--policy", "europe", "--key", &key]);
         let figure = |world: &World, at: usize, name: &str| {
-            let (_, (place, node, _)) = &newyork[at];
-            world.figure(place, node, name).unwrap_or_default()
+            let (_, (network_site, node, _)) = &newyork[at];
+            world.figure(network_site, node, name).unwrap_or_default()
         };
         let connections =
             |world: &World, at| figure(world, at, "bulla_keyless_site_connections{site=\"frankfurt\"}");
@@ -208,7 +208,7 @@ fn node_cut_off_from_the_control_plane_still_signs_for_others() {
         world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
         let (frankfurt, _fra, _) = world.node("frankfurt", "fra-1", 2 * MS);
         let (newyork, _nyc, in_newyork) = world.node("newyork", "nyc-1", 2 * MS);
-        world.network.set(&frankfurt, &newyork, Way::round_trip(10 * MS));
+        world.network.set(&frankfurt, &newyork, LinkConditions::round_trip(10 * MS));
         make_key(&world.house, "shop");
         world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
         let key = world.house.path("shop.key").display().to_string();
@@ -225,13 +225,13 @@ fn node_cut_off_from_the_control_plane_still_signs_for_others() {
                 .collect();
             let set = |way| cut.iter().for_each(|site| world.network.set(&world.core, site, way));
             let (count, failed, ()) = signed_while(&world, &in_newyork, || {
-                set(Way::hole());
+                set(LinkConditions::hole());
                 world
                     .house
                     .until("they are called gone", || !names.iter().any(|name| is_present(&world, name)));
                 // The others learn this from a heartbeat.
                 std::thread::sleep(Duration::from_secs(2));
-                set(Way::round_trip(2 * MS));
+                set(LinkConditions::round_trip(2 * MS));
                 world.house.until("they are back", || names.iter().all(|name| is_present(&world, name)));
             });
             println!("row 21: {names:?} cut off from the control plane: {} of {count} failed", failed.len());
@@ -239,7 +239,7 @@ fn node_cut_off_from_the_control_plane_still_signs_for_others() {
         }
 
         // A retired node, unlike an unreachable one, gets no requests.
-        world.network.set(&world.core, &frankfurt, Way::hole());
+        world.network.set(&world.core, &frankfurt, LinkConditions::hole());
         world.house.until("it is called gone", || !is_present(&world, "fra-1"));
         signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();
         world.does(&["node", "retire", "fra-1", "--yes"]);

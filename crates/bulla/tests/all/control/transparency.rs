@@ -85,29 +85,29 @@ fn unexpected_ct_issuance_alerts_until_acknowledged_or_expected() {
     fake.search.add(&[renewed, foreign.clone(), bought]);
     house.does(&["ct", "run", DOMAIN]);
     house.until("the alerts", || alerts(&house, "open").len() == 2);
-    let mut told = issuances(&house, "unexpected");
-    assert_eq!(told.len(), 2, "{told:?}");
+    let mut unexpected = issuances(&house, "unexpected");
+    assert_eq!(unexpected.len(), 2, "{unexpected:?}");
     assert!(issuances(&house, "expected").iter().any(|one| !one["reason"]["renewal"].is_null()));
-    told.sort_by_key(|one| one["names"].to_string());
+    unexpected.sort_by_key(|one| one["names"].to_string());
     let serial: x509::SerialNumber = foreign.serial.parse().unwrap();
-    assert_eq!(told[0]["serial"], serial.to_string());
+    assert_eq!(unexpected[0]["serial"], serial.to_string());
     let id = |one: &Value| one["id"].as_str().unwrap().to_owned();
     let alert = alerts(&house, "open")
         .into_iter()
-        .find(|alert| alert["subject"] == format!("ct-issuance/{}", id(&told[0])))
+        .find(|alert| alert["subject"] == format!("ct-issuance/{}", id(&unexpected[0])))
         .unwrap();
     assert_eq!((&alert["kind"], &alert["severity"]), (&json!("ct.unexpected_issuance"), &json!("high")));
-    let shown = house.json(&["ct", "issuance", &id(&told[0])]);
+    let shown = house.json(&["ct", "issuance", &id(&unexpected[0])]);
     assert_eq!(shown["domains"], json!([DOMAIN]));
     assert!(shown["der"].as_str().is_some_and(|der| der.len() > 300), "{shown}");
 
-    house.does(&["ct", "acknowledge", &id(&told[0]), "--reason", "revoked by its issuer"]);
+    house.does(&["ct", "acknowledge", &id(&unexpected[0]), "--reason", "revoked by its issuer"]);
     house.until("one alert's end", || alerts(&house, "open").len() == 1);
-    house.does(&["ct", "expect", &id(&told[1]), "--reason", "bought by the shop"]);
+    house.does(&["ct", "expect", &id(&unexpected[1]), "--reason", "bought by the shop"]);
     house.until("the other's end", || alerts(&house, "open").is_empty());
     assert_eq!(alerts(&house, "resolved").len(), 2);
-    let again = run(&mut house.bulla(&["ct", "acknowledge", &id(&told[0]), "--reason", "again"]));
-    assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
+    let repeated = run(&mut house.bulla(&["ct", "acknowledge", &id(&unexpected[0]), "--reason", "again"]));
+    assert_eq!(repeated.status.code(), Some(6), "{}", describe(&repeated));
     // A certificate marked as expected makes its renewals expected. An acknowledged one does not.
     let early = other.issue(&["login.ours.example"], now(), 90).unwrap();
     let late = other.issue(&["shop.ours.example"], now() + 60 * DAY, 90).unwrap();
@@ -140,7 +140,7 @@ fn unexpected_ct_issuance_alerts_until_acknowledged_or_expected() {
 }
 
 /// Converts one of the server's certificates to the form of the search service.
-fn told_of(der: &[u8]) -> IssuedPair {
+fn issued_pair(der: &[u8]) -> IssuedPair {
     let certificate = x509::Certificate::parse(der).unwrap();
     IssuedPair {
         precertificate: der.to_vec(),
@@ -169,12 +169,12 @@ fn renewal_of_a_managed_certificate_is_expected_in_ct() {
     house.does(&["cert", "create", "shop.example"]);
     house.until("the first version", || current().is_string());
     let first = current();
-    fake.search.add(&[told_of(&newest())]);
+    fake.search.add(&[issued_pair(&newest())]);
     house.does(&["ct", "add", "shop.example"]);
     house.until("the baseline", || settled(&house, "shop.example"));
     house.does(&["cert", "renew", "shop.example"]);
     house.until("the second version", || current() != first);
-    fake.search.add(&[told_of(&newest())]);
+    fake.search.add(&[issued_pair(&newest())]);
     house.does(&["ct", "run", "shop.example"]);
     let reasons = || {
         let listed = house.json(&["ct", "issuances", "--domain", "shop.example", "--verdict", "expected"]);

@@ -42,8 +42,8 @@ const NEWER_MIGRATION: &str = "DO $$ DECLARE name text; BEGIN
     END LOOP;
 END $$";
 
-fn b64(octets: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(octets)
+fn b64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 fn text(value: &Value) -> String {
@@ -170,7 +170,7 @@ impl AcmeClient {
         match request().await {
             Err(error) => {
                 self.progress.retries.fetch_add(1, Ordering::Relaxed);
-                request().await.map_err(|again| format!("{url}: {error}, then {again}"))
+                request().await.map_err(|retry_error| format!("{url}: {error}, then {retry_error}"))
             }
             done => done.map_err(|error| error.to_string()),
         }
@@ -192,9 +192,9 @@ impl AcmeClient {
             if status.is_success() {
                 return Reply { location, body };
             }
-            let said = String::from_utf8_lossy(&body).into_owned();
-            let other_nonce = status == StatusCode::BAD_REQUEST && said.contains("badNonce");
-            assert!(other_nonce && attempt == 0, "{url}: {status} {said}");
+            let problem = String::from_utf8_lossy(&body).into_owned();
+            let other_nonce = status == StatusCode::BAD_REQUEST && problem.contains("badNonce");
+            assert!(other_nonce && attempt == 0, "{url}: {status} {problem}");
             self.progress.retries.fetch_add(1, Ordering::Relaxed);
         }
         unreachable!("the second attempt returns or fails")

@@ -173,26 +173,26 @@ fn drift_raises_one_alert_and_resolves_it_after_recovery() {
         all.filter(|alert| alert["kind"] == "drift.provider_errors").cloned().collect()
     };
     // Drift is checked at startup, and a stop releases the lease, so the test does not wait for the next minute.
-    let again = |house: &mut House| {
+    let restart = |house: &mut House| {
         assert_eq!(house.stop(), Some(0));
         house.start();
     };
     called(&house, 900, 100);
-    again(&mut house);
+    restart(&mut house);
     house.until("the alert", || alerts(&house, "open").len() == 1);
     let alert = alerts(&house, "open")[0].clone();
     assert_eq!(alert["subject"], "drift/provider.errors/aws", "{alert}");
     let shown = house.json(&["alert", "show", alert["id"].as_str().unwrap()]);
     assert!(shown.to_string().contains("10.0 %"), "{shown}");
 
-    again(&mut house);
+    restart(&mut house);
     let drifting = |house: &House| {
         let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
         metrics.contains("bulla_drift{series=\"provider.errors/aws\"} 1")
     };
     house.until("the next look", || drifting(&house));
     called(&house, 100_000, 1);
-    again(&mut house);
+    restart(&mut house);
     house.until("the alert's end", || alerts(&house, "resolved").len() == 1);
     assert_eq!(alerts(&house, "resolved")[0]["count"], 1, "a restart tells nothing twice");
     assert!(alerts(&house, "open").is_empty() && !drifting(&house));

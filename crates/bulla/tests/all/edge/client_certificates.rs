@@ -15,10 +15,10 @@ const CA: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber
 fn clients(world: &World) {
     let ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     for ca in ["clients", "others"] {
-        world.place.openssl(&format!("req -x509 {ec} -keyout {ca}.key -out {ca}.pem -subj /CN={ca}"));
+        world.fixture.openssl(&format!("req -x509 {ec} -keyout {ca}.key -out {ca}.pem -subj /CN={ca}"));
     }
     for (name, ca) in [("good", "clients"), ("bad", "clients"), ("stranger", "others")] {
-        world.place.openssl(&format!(
+        world.fixture.openssl(&format!(
             "req -x509 {ec} -keyout {name}.key -out {name}.pem -subj /CN={name} -CA {ca}.pem -CAkey {ca}.key \
              -addext subjectAltName=URI:spiffe://example/{name} -addext basicConstraints=critical,CA:FALSE"
         ));
@@ -30,8 +30,8 @@ fn clients(world: &World) {
 }
 
 fn crl(world: &World) {
-    world.place.openssl("ca -config ca.cnf -gencrl -crldays 30 -out crl.new");
-    std::fs::rename(world.place.path("crl.new"), world.place.path("clients.crl")).unwrap();
+    world.fixture.openssl("ca -config ca.cnf -gencrl -crldays 30 -out crl.new");
+    std::fs::rename(world.fixture.path("crl.new"), world.fixture.path("clients.crl")).unwrap();
 }
 
 fn started(mode: &str, upstream: &str) -> (World, Edge) {
@@ -51,7 +51,7 @@ fn request(world: &World, edge: &Edge, name: Option<&str>, version: &str) -> Out
     let port = edge.address.rsplit(':').next().unwrap();
     let mut command = Command::new("curl");
     command
-        .current_dir(world.place.folder.path())
+        .current_dir(world.fixture.folder.path())
         .args(["-sS", "--max-time", "180", "--cacert", "ca.pem", version])
         .args(["--tls-max", version.trim_start_matches("--tlsv")])
         .args(["--resolve", &format!("a.example:{port}:127.0.0.1")])
@@ -79,34 +79,34 @@ const VERSIONS: [&str; 2] = ["--tlsv1.2", "--tlsv1.3"];
 fn client_certificates_are_required_and_forwarded_to_upstreams() {
     let upstream = RecordingServer::start();
     let (world, edge) = started("required", &upstream.address);
-    let pem = std::fs::read(world.place.path("good.pem")).unwrap();
+    let pem = std::fs::read(world.fixture.path("good.pem")).unwrap();
     let (_, der) = x509::pem::certificates(&pem).next().unwrap();
     for version in VERSIONS {
-        let before = upstream.heard().len();
+        let before = upstream.received().len();
         assert!(!request(&world, &edge, None, version).status.success(), "{version}: without a certificate");
         assert!(!request(&world, &edge, Some("stranger"), version).status.success(), "{version}");
-        assert_eq!(upstream.heard().len(), before, "nothing of them is passed on");
+        assert_eq!(upstream.received().len(), before, "nothing of them is passed on");
         assert!(request(&world, &edge, Some("good"), version).status.success(), "{version}");
-        let head = upstream.heard().pop().unwrap();
-        let told = values(&head, "Client-Cert");
+        let head = upstream.received().pop().unwrap();
+        let forwarded = values(&head, "Client-Cert");
         let wanted = format!(":{}:", data_encoding::BASE64.encode(&der));
-        assert_eq!(told, [wanted], "{head}");
-        let told = values(&head, "X-Forwarded-Client-Cert");
-        assert!(told.len() == 1 && told[0].starts_with("Hash="), "{head}");
-        assert!(told[0].ends_with(";Subject=\"CN=good\";URI=spiffe://example/good"), "{head}");
+        assert_eq!(forwarded, [wanted], "{head}");
+        let forwarded = values(&head, "X-Forwarded-Client-Cert");
+        assert!(forwarded.len() == 1 && forwarded[0].starts_with("Hash="), "{head}");
+        assert!(forwarded[0].ends_with(";Subject=\"CN=good\";URI=spiffe://example/good"), "{head}");
         assert!(!head.contains("forged"), "{head}");
     }
-    let log = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
+    let log = || std::fs::read_to_string(world.fixture.path("access")).unwrap_or_default();
     until("the log has the client", || log().contains("\"user\":\"CN=good\""));
     // No session tickets are issued with client certificates.
     for version in ["-tls1_2", "-tls1_3"] {
         let arguments = format!("{version} -servername a.example -cert good.pem -key good.key");
-        let said = world.s_client(
+        let printed = world.s_client(
             &edge,
             &arguments,
             "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n",
         );
-        assert!(said.contains("200 OK") && !said.contains("ession ticket:"), "{said}");
+        assert!(printed.contains("200 OK") && !printed.contains("ession ticket:"), "{printed}");
     }
     assert_eq!(edge.stop(), Some(0));
 }
@@ -116,15 +116,15 @@ fn revoked_client_is_rejected_after_the_crl_is_reloaded() {
     let upstream = RecordingServer::start();
     let (world, edge) = started("required", &upstream.address);
     assert!(request(&world, &edge, Some("bad"), VERSIONS[0]).status.success());
-    world.place.openssl("ca -config ca.cnf -revoke bad.pem");
+    world.fixture.openssl("ca -config ca.cnf -revoke bad.pem");
     crl(&world);
     until("it counts", || !request(&world, &edge, Some("bad"), VERSIONS[0]).status.success());
-    let before = upstream.heard().len();
+    let before = upstream.received().len();
     for version in VERSIONS {
         assert!(!request(&world, &edge, Some("bad"), version).status.success(), "{version}");
         assert!(request(&world, &edge, Some("good"), version).status.success(), "{version}");
     }
-    assert_eq!(upstream.heard().len(), before + 2);
+    assert_eq!(upstream.received().len(), before + 2);
     let refused = sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "client-refused");
     assert!(refused >= 3.0, "{}", edge.figures());
     // An unreadable CRL is ignored.
@@ -141,10 +141,10 @@ fn forged_client_certificate_headers_are_removed_when_optional() {
     for version in VERSIONS {
         let output = request(&world, &edge, None, version);
         assert!(output.status.success(), "{}", stdout(&output));
-        let head = upstream.heard().pop().unwrap();
+        let head = upstream.received().pop().unwrap();
         assert!(!head.contains("forged") && values(&head, "Client-Cert").is_empty(), "{head}");
         assert!(request(&world, &edge, Some("good"), version).status.success());
-        assert_eq!(values(&upstream.heard().pop().unwrap(), "Client-Cert").len(), 1);
+        assert_eq!(values(&upstream.received().pop().unwrap(), "Client-Cert").len(), 1);
         assert!(!request(&world, &edge, Some("stranger"), version).status.success(), "{version}");
     }
 }

@@ -25,7 +25,7 @@ fn field<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 /// Sends `request`. Returns the response up to `end`, or to the end of the connection.
-pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
+pub(super) fn send_request(tls: &mut Tls, request: &str, end: &str) -> String {
     // The response may come before the connection is closed.
     let _ = tls.write_all(request.as_bytes());
     let mut answer = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
 
 /// Sends a request. Returns a response that has a `Content-Length`.
 pub(super) fn exchange(tls: &mut Tls, request: &str) -> String {
-    let mut answer = ask(tls, request, "\r\n\r\n");
+    let mut answer = send_request(tls, request, "\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{request}: {answer}"));
     let length: usize = field(head, "Content-Length")[0].parse().unwrap();
     let mut rest = vec![0; length - body.len()];
@@ -87,8 +87,8 @@ fn forwarded_headers_are_set_and_client_supplied_ones_replaced() {
         assert!(!head.contains("10.0.0.1"), "{head}");
     }
     assert_eq!(upstream.connections(), 1, "the second request goes where the first one went");
-    let octets = || sum(&edge.figures(), "bulla_intercept_edge_passed_octets_total", "to-client");
-    until("what the client has is counted", || octets() > 500.0);
+    let passed = || sum(&edge.figures(), "bulla_intercept_edge_passed_octets_total", "to-client");
+    until("what the client has is counted", || passed() > 500.0);
     let figures = edge.figures();
     assert_eq!(sum(&figures, "bulla_intercept_edge_upstream_requests_total", "kept"), 1.0);
     assert_eq!(sum(&figures, "bulla_intercept_edge_request_duration_seconds_count", "2xx"), 2.0);
@@ -113,15 +113,17 @@ fn proxy_protocol_address_is_accepted_only_from_trusted_proxies() {
     let upstream = RecordingServer::start();
     let more = "trusted_proxies = [\"127.0.0.2/32\"]\nconnections_per_address_max = 1\naccess_log_file = \"access.log\"\n";
     let (world, edge) = world(&upstream.address, more);
-    let mut held = world.introduced(&edge, "a.example", (2, ONE)).unwrap();
-    assert!(exchange(&mut held, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").starts_with("HTTP/1.1 200 "));
-    let head = upstream.heard().pop().unwrap();
+    let mut connection = world.introduced(&edge, "a.example", (2, ONE)).unwrap();
+    assert!(
+        exchange(&mut connection, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").starts_with("HTTP/1.1 200 ")
+    );
+    let head = upstream.received().pop().unwrap();
     assert_eq!(field(&head, "X-Forwarded-For"), ["203.0.113.1"], "{head}");
     assert!(world.introduced(&edge, "a.example", (2, ONE)).is_err(), "the second connection of that client");
     let mut other = world.introduced(&edge, "a.example", (2, OTHER)).unwrap();
     assert!(exchange(&mut other, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").starts_with("HTTP/1.1 200 "));
     assert!(world.introduced(&edge, "a.example", (3, [203, 0, 113, 3])).is_err(), "it is not trusted");
-    let log = world.place.path("access.log");
+    let log = world.fixture.path("access.log");
     until("both clients in the log", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains("203.0.113.1") && text.contains("203.0.113.2")
@@ -136,10 +138,10 @@ fn hop_by_hop_headers_are_not_forwarded() {
     let mut tls = world.connect(&edge, "a.example");
     let request = "GET /trailers HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, X-Secret\r\nX-Secret: 1\r\nKeep-Alive: 5\r\n\
                    Proxy-Connection: keep-alive\r\nUpgrade: h2c\r\nTE: trailers, deflate\r\n\r\n";
-    let answer = ask(&mut tls, request, "42\r\n\r\n").to_ascii_lowercase();
+    let answer = send_request(&mut tls, request, "42\r\n\r\n").to_ascii_lowercase();
     assert!(answer.contains("hello") && answer.contains("\r\n0\r\nx-sum: 42\r\n"), "trailers pass: {answer}");
     assert!(!answer.contains("x-hop: 1") && !answer.contains("keep-alive"), "{answer}");
-    let head = upstream.heard().remove(0);
+    let head = upstream.received().remove(0);
     for name in ["X-Secret", "Keep-Alive", "Proxy-Connection", "Upgrade"] {
         assert!(field(&head, name).is_empty(), "{name}: {head}");
     }
@@ -150,20 +152,20 @@ fn hop_by_hop_headers_are_not_forwarded() {
             "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: {lines}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
         );
         assert!(exchange(&mut tls, &request).starts_with("HTTP/1.1 200 "), "{lines}");
-        let head = upstream.heard().pop().unwrap();
+        let head = upstream.received().pop().unwrap();
         assert!(
             field(&head, "Upgrade").is_empty() && field(&head, "Connection").is_empty(),
             "{lines}: {head}"
         );
     }
-    let told = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nTE: trailers\r\nConnection: TE\r\n\
+    let chunked = "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\nTE: trailers\r\nConnection: TE\r\n\
                 Trailer: X-Sum, X-Forwarded-For, Keep-Alive\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Forwarded-For: 10.0.0.1\r\n\
                 Keep-Alive: 5\r\n\r\n";
-    let answer = exchange(&mut tls, told).to_ascii_lowercase();
+    let answer = exchange(&mut tls, chunked).to_ascii_lowercase();
     assert!(answer.contains("x-sum: 7") && answer.ends_with("octets=3\n"), "{answer}");
     assert!(!answer.contains("10.0.0.1") && !answer.contains("keep-alive: 5"), "nor trailers: {answer}");
     // Interim responses (1xx) of the upstream are not forwarded.
-    let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
+    let answer = send_request(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
 }
 
@@ -194,7 +196,7 @@ fn requests_for_other_hosts_are_rejected_with_421_or_400() {
     ] {
         let mut tls = world.connect(&edge, "a.example");
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let answer = ask(&mut tls, &request, "\r\n\r\n");
+        let answer = send_request(&mut tls, &request, "\r\n\r\n");
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{host}: {answer}");
     }
     for (request, wanted) in [
@@ -204,7 +206,7 @@ fn requests_for_other_hosts_are_rejected_with_421_or_400() {
         ("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "405"),
     ] {
         let mut tls = world.connect(&edge, "a.example");
-        let answer = ask(&mut tls, request, "\r\n\r\n");
+        let answer = send_request(&mut tls, request, "\r\n\r\n");
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{request}: {answer}");
     }
     // A client without SNI.
@@ -216,10 +218,10 @@ fn requests_for_other_hosts_are_rejected_with_421_or_400() {
         ("[::1]b", "400"),
     ] {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let said = world.s_client(&edge, "-noservername", &request);
-        assert!(said.contains(&format!("HTTP/1.1 {wanted} ")), "{host}: {said}");
+        let printed = world.s_client(&edge, "-noservername", &request);
+        assert!(printed.contains(&format!("HTTP/1.1 {wanted} ")), "{host}: {printed}");
     }
-    assert!(upstream.heard().iter().all(|head| !head.contains("b.example")), "{:?}", upstream.heard());
+    assert!(upstream.received().iter().all(|head| !head.contains("b.example")), "{:?}", upstream.received());
     assert_eq!(
         world.curl(&edge, "b.example", &[]).lines().next(),
         Some("GET / HTTP/1.1"),
@@ -255,17 +257,17 @@ fn request_smuggling_is_rejected() {
         ("X: 1\r\n\tTransfer-Encoding: chunked\r\n", format!("0\r\n\r\n{hidden}")),
         ("Transfer-Encoding: chunked\r\n", format!("0x{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len())),
     ] {
-        let before = upstream.heard().len();
+        let before = upstream.received().len();
         let mut tls = world.connect(&edge, "a.example");
-        let answer = ask(&mut tls, &format!("{post}{fields}\r\n{body}"), "");
-        let heard = upstream.heard().split_off(before);
+        let answer = send_request(&mut tls, &format!("{post}{fields}\r\n{body}"), "");
+        let received = upstream.received().split_off(before);
         assert!(
-            heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
-            "{fields}: {heard:?}, {answer}"
+            received.len() <= 1 && !received.iter().any(|head| head.contains("/hidden")),
+            "{fields}: {received:?}, {answer}"
         );
         // The error is the client's, whichever component detects it.
         assert!(answer.starts_with("HTTP/1.1 400 "), "{fields}: {answer}");
-        assert!(heard.is_empty() || body.starts_with("0x"), "{fields}: {heard:?}");
+        assert!(received.is_empty() || body.starts_with("0x"), "{fields}: {received:?}");
     }
     // A body that is cut off is rejected too.
     let answered =
@@ -288,16 +290,16 @@ fn slow_and_oversized_request_heads_are_rejected() {
     let began = Instant::now();
     for begun in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a.exa"] {
         let mut tls = world.connect(&edge, "a.example");
-        let answer = ask(&mut tls, begun, "");
+        let answer = send_request(&mut tls, begun, "");
         assert!(!answer.contains("200"), "{answer}");
     }
     let mut h2 = world.connect_h2(&edge, "a.example");
-    assert_eq!(ask(&mut h2, "PRI * HTTP/2.0\r\n", ""), "");
+    assert_eq!(send_request(&mut h2, "PRI * HTTP/2.0\r\n", ""), "");
     // One read that ends by its own timeout takes this long.
     assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     until("all are gone", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
     assert!(ends("no-request") >= 2.0, "{}", edge.figures());
-    assert!(upstream.heard().is_empty());
+    assert!(upstream.received().is_empty());
     // With a short timeout, a stall of this machine would decide whether the next ones get a response.
     drop(edge);
     world.configure(&format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", upstream.address));
@@ -308,10 +310,11 @@ fn slow_and_oversized_request_heads_are_rejected() {
         [("X: 1\r\n".repeat(200), false), (format!("X: {}\r\n", "1".repeat(100_000)), true)]
     {
         let mut tls = world.connect(&edge, "a.example");
-        let answer = ask(&mut tls, &format!("GET / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"), "");
+        let answer =
+            send_request(&mut tls, &format!("GET / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"), "");
         assert!(answer.starts_with("HTTP/1.1 431 ") || may_be_cut_off && answer.is_empty(), "{answer}");
     }
-    assert!(upstream.heard().is_empty());
+    assert!(upstream.received().is_empty());
 }
 
 #[test]
@@ -319,10 +322,11 @@ fn slow_request_body_times_out_with_408() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "idle_s = 1\n");
     let mut tls = world.connect(&edge, "a.example");
-    let answer = ask(&mut tls, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf", "");
+    let answer =
+        send_request(&mut tls, "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nhalf", "");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
-    assert_eq!(upstream.heard().len(), 1);
+    assert_eq!(upstream.received().len(), 1);
     until("the upstream is let go of", || upstream.ended() == 1);
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
 }
@@ -339,10 +343,10 @@ fn closed_idle_upstream_connections_fail_no_request() {
     assert_eq!(statuses, 20.0);
     // A request without a response is not retried: the upstream may have processed it.
     assert!(world.curl_at(&edge, "a.example/", &[]).starts_with("GET / "));
-    let before = upstream.heard().len();
-    let said = world.curl_at(&edge, "a.example/broken", &["-XPOST", "-w", "%{http_code}"]);
-    assert!(said.ends_with("502"), "{said}");
-    assert_eq!(upstream.heard().len(), before + 1);
+    let before = upstream.received().len();
+    let printed = world.curl_at(&edge, "a.example/broken", &["-XPOST", "-w", "%{http_code}"]);
+    assert!(printed.ends_with("502"), "{printed}");
+    assert_eq!(upstream.received().len(), before + 1);
     assert_eq!(
         sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", "http_response_incomplete"),
         1.0
@@ -356,28 +360,31 @@ fn upstream_failures_return_502_503_or_504_with_the_reason() {
                 upstream = \"127.0.0.1:1\"\n";
     let (world, edge) = world(&upstream.address, more);
     let code = ["-w", "%{http_code}", "--http2"];
-    let said = world.curl(&edge, "b.example", &code);
+    let printed = world.curl(&edge, "b.example", &code);
     assert!(
-        said == "bulla proxy: cannot connect to the upstream, or the upstream closed the connection\n502",
-        "{said}"
+        printed == "bulla proxy: cannot connect to the upstream, or the upstream closed the connection\n502",
+        "{printed}"
     );
-    let said = world.curl_at(&edge, "a.example/silent", &code);
-    assert!(said.contains("the upstream did not answer in time") && said.ends_with("504"), "{said}");
-    let said = world.curl_at(&edge, "a.example/changed", &code);
-    assert!(said.ends_with("502"), "{said}");
+    let printed = world.curl_at(&edge, "a.example/silent", &code);
+    assert!(printed.contains("the upstream did not answer in time") && printed.ends_with("504"), "{printed}");
+    let printed = world.curl_at(&edge, "a.example/changed", &code);
+    assert!(printed.ends_with("502"), "{printed}");
     // A WebSocket occupies the only upstream connection.
     let mut tls = world.connect(&edge, "a.example");
-    let asked = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
+    let upgrade = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
                  dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
-    let answer = ask(&mut tls, asked, "\r\n\r\n");
+    let answer = send_request(&mut tls, upgrade, "\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     assert!(
         answer.to_ascii_lowercase().contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
         "{answer}"
     );
-    let said = world.curl(&edge, "a.example", &code);
-    assert!(said.contains("the maximum number of upstream connections") && said.ends_with("503"), "{said}");
-    assert_eq!(ask(&mut tls, "to and fro", "to and fro"), "to and fro");
+    let printed = world.curl(&edge, "a.example", &code);
+    assert!(
+        printed.contains("the maximum number of upstream connections") && printed.ends_with("503"),
+        "{printed}"
+    );
+    assert_eq!(send_request(&mut tls, "to and fro", "to and fro"), "to and fro");
     drop(tls);
     until("the place is free again", || world.curl(&edge, "a.example", &code).ends_with("200"));
     let errors = |why: &str| sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", why);
@@ -398,9 +405,9 @@ fn one_upstream_cannot_use_all_upstream_connections() {
     let (world, edge) = world(&slow.address, &more);
     let chat = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     let mut first = world.connect(&edge, "a.example");
-    assert!(ask(&mut first, chat, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    assert!(send_request(&mut first, chat, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
     let mut second = world.connect(&edge, "a.example");
-    assert!(ask(&mut second, chat, "\r\n\r\n").starts_with("HTTP/1.1 503 "), "it has half of them");
+    assert!(send_request(&mut second, chat, "\r\n\r\n").starts_with("HTTP/1.1 503 "), "it has half of them");
     assert!(world.curl(&edge, "b.example", &[]).starts_with("GET / "), "the others are others'");
     // With only one upstream in the routes, that upstream may use all connections.
     world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", slow.address).as_bytes());
@@ -413,17 +420,17 @@ fn large_bodies_pass_both_ways_and_early_responses_are_returned() {
     const SIZE: usize = 24 << 20;
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
-    std::fs::write(world.place.path("large"), vec![b'.'; SIZE]).unwrap();
+    std::fs::write(world.fixture.path("large"), vec![b'.'; SIZE]).unwrap();
     for http in ["--http1.1", "--http2"] {
         // curl sends `Expect: 100-continue`, with a length or in chunks.
         for how in ["-HX: 1", "-HTransfer-Encoding: chunked"] {
-            let said = world.curl(&edge, "a.example", &[http, how, "-T", "large"]);
-            assert!(said.ends_with(&format!("octets={SIZE}\n")), "{http} {how}: {said}");
+            let printed = world.curl(&edge, "a.example", &[http, how, "-T", "large"]);
+            assert!(printed.ends_with(&format!("octets={SIZE}\n")), "{http} {how}: {printed}");
         }
         // Without a length: curl stops its body early, and with a declared length its HTTP/2 request would be malformed.
         let chunked = [http, "-HTransfer-Encoding: chunked", "-T", "large", "-w", "%{http_code}"];
-        let said = world.curl_at(&edge, "a.example/refused", &chunked);
-        assert!(said.ends_with("no403"), "an answer that comes before the body's end: {said}");
+        let printed = world.curl_at(&edge, "a.example/refused", &chunked);
+        assert!(printed.ends_with("no403"), "an answer that comes before the body's end: {printed}");
     }
 }
 
@@ -459,7 +466,7 @@ fn each_request_is_logged_and_hup_reopens_the_access_log() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "access_log_file = \"access\"\n");
     world.curl_at(&edge, "a.example/path?secret=1", &["--http2", "-d", "body"]);
-    let lines = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
+    let lines = || std::fs::read_to_string(world.fixture.path("access")).unwrap_or_default();
     until("it is written", || lines().ends_with('\n'));
     let line = lines();
     for wanted in [
@@ -472,7 +479,7 @@ fn each_request_is_logged_and_hup_reopens_the_access_log() {
     ] {
         assert!(line.contains(wanted), "{wanted}: {line}");
     }
-    std::fs::rename(world.place.path("access"), world.place.path("access.1")).unwrap();
+    std::fs::rename(world.fixture.path("access"), world.fixture.path("access.1")).unwrap();
     edge.signal("HUP");
-    until("another file is begun", || world.place.path("access").exists());
+    until("another file is begun", || world.fixture.path("access").exists());
 }

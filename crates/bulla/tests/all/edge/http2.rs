@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use super::http::{ask, world};
+use super::http::{send_request, world};
 use super::recording_server::RecordingServer;
 use super::upstream::serve;
 use super::world::{Tls, World, sum};
@@ -37,7 +37,7 @@ impl Client {
     }
 
     /// Sends fields as literals without indexing (RFC 7541 section 6.2.2).
-    fn ask(&mut self, stream: u32, flags: u8, fields: &[(&str, &str)]) {
+    fn send_request(&mut self, stream: u32, flags: u8, fields: &[(&str, &str)]) {
         let text = |text: &str| [&[text.len() as u8][..], text.as_bytes()].concat();
         let block: Vec<u8> =
             fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
@@ -88,15 +88,15 @@ fn websocket_over_http2_shares_the_connection_with_requests() {
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
     let settings = client.wait(SETTINGS, 0);
     assert!(settings.chunks(6).any(|setting| setting == CONNECT_PROTOCOL), "{settings:?}");
-    client.ask(1, 0, &CHAT);
+    client.send_request(1, 0, &CHAT);
     assert_eq!(client.wait(HEADERS, 1)[0], OK);
     for text in [&b"to"[..], b"and fro"] {
         client.write(DATA, 0, 1, text);
         assert_eq!(client.wait(DATA, 1), text);
     }
-    client.ask(3, 1, &get("a.example"));
+    client.send_request(3, 1, &get("a.example"));
     assert_eq!(client.wait(HEADERS, 3)[0], OK, "beside another request");
-    let head = upstream.heard().remove(0).to_ascii_lowercase();
+    let head = upstream.received().remove(0).to_ascii_lowercase();
     assert!(head.starts_with("get /chat http/1.1\r\n"), "{head}");
     for wanted in [
         "upgrade: websocket\r\n",
@@ -115,15 +115,15 @@ fn misdirected_http2_request_does_not_close_the_connection() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
-    client.ask(1, 1, &get("b.example"));
+    client.send_request(1, 1, &get("b.example"));
     assert_ne!(client.wait(HEADERS, 1)[0], OK);
     assert!(String::from_utf8_lossy(&client.wait(DATA, 1)).contains("open a new connection for b.example"));
     // Connection-specific HTTP/1.1 fields are a stream error (RFC 9113 section 8.2.2).
-    client.ask(3, 1, &[&get("a.example")[..], &[("transfer-encoding", "chunked")]].concat());
+    client.send_request(3, 1, &[&get("a.example")[..], &[("transfer-encoding", "chunked")]].concat());
     client.wait(RESET, 3);
-    client.ask(5, 1, &get("a.example"));
+    client.send_request(5, 1, &get("a.example"));
     assert_eq!(client.wait(HEADERS, 5)[0], OK);
-    assert_eq!(upstream.heard().len(), 1);
+    assert_eq!(upstream.received().len(), 1);
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", "4xx"), 1.0);
 }
 
@@ -160,15 +160,15 @@ fn websocket_is_forwarded_to_an_http2_only_upstream() {
          upstream = \"{refusing}\"\n"
     ));
     let edge = world.edge(&["--config", "edge.toml"]);
-    let asked = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
+    let upgrade = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
                  dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let mut tls = world.connect(&edge, "a.example");
-    let answer = ask(&mut tls, asked, "\r\n\r\n").to_ascii_lowercase();
+    let answer = send_request(&mut tls, upgrade, "\r\n\r\n").to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 101 "), "{answer}");
     assert!(answer.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{answer}");
-    assert_eq!(ask(&mut tls, "to and fro", "to and fro"), "to and fro");
+    assert_eq!(send_request(&mut tls, "to and fro", "to and fro"), "to and fro");
     let mut tls = world.connect(&edge, "b.example");
-    let answer = ask(&mut tls, &asked.replace("a.example", "b.example"), "\r\n\r\n");
+    let answer = send_request(&mut tls, &upgrade.replace("a.example", "b.example"), "\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("error=http_upgrade_failed"), "{answer}");
 }
 
@@ -181,7 +181,7 @@ struct Nginx {
 impl Nginx {
     fn start(world: &World, protocol: &str) -> Self {
         let address = format!("127.0.0.1:{}", fleet::free_port());
-        let folder = world.place.folder.path().display();
+        let folder = world.fixture.folder.path().display();
         let config = format!(
             "daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;\n\
              events {{ worker_connections 256; }}\n\
@@ -190,9 +190,13 @@ impl Nginx {
              server {{ listen {address}{protocol}; root {folder}/www;\n\
              location = /who {{ return 200 \"$server_protocol $host $http_x_forwarded_for $http_x_forwarded_proto\"; }} }} }}\n"
         );
-        std::fs::write(world.place.path("nginx.conf"), config).unwrap();
+        std::fs::write(world.fixture.path("nginx.conf"), config).unwrap();
         let mut command = Command::new("nginx");
-        command.arg("-c").arg(world.place.path("nginx.conf")).arg("-e").arg(world.place.path("nginx.log"));
+        command
+            .arg("-c")
+            .arg(world.fixture.path("nginx.conf"))
+            .arg("-e")
+            .arg(world.fixture.path("nginx.log"));
         let process = command.stdin(Stdio::null()).spawn();
         let process = process.unwrap_or_else(|error| panic!("apt-get install -y nginx-light ({error})"));
         let nginx = Self { process, address };
@@ -211,25 +215,25 @@ impl Drop for Nginx {
 #[test]
 fn nginx_upstream_works_over_http1_and_http2() {
     const SIZE: usize = 24 << 20;
-    for (protocol, alpn, told) in [("", "http/1.1", "HTTP/1.1"), (" http2", "h2", "HTTP/2.0")] {
+    for (protocol, alpn, version) in [("", "http/1.1", "HTTP/1.1"), (" http2", "h2", "HTTP/2.0")] {
         let mut world = World::new(&[("a", super::P256, "DNS:a.example")]);
         world.serve(&[]);
-        std::fs::create_dir(world.place.path("www")).unwrap();
+        std::fs::create_dir(world.fixture.path("www")).unwrap();
         let large: Vec<u8> = (0..SIZE).map(|at| (at / 251) as u8).collect();
-        std::fs::write(world.place.path("www/large"), &large).unwrap();
+        std::fs::write(world.fixture.path("www/large"), &large).unwrap();
         let nginx = Nginx::start(&world, protocol);
         let edge = world.edge(&["--upstream", &nginx.address, "--mode", "http", "--alpn", alpn]);
         for http in ["--http1.1", "--http2"] {
             for _ in 0..8 {
                 // nginx closes a connection after three requests.
-                let said = world.curl_at(&edge, "a.example/who", &[http]);
-                assert_eq!(said, format!("{told} a.example 127.0.0.1 https"), "{alpn} {http}");
+                let printed = world.curl_at(&edge, "a.example/who", &[http]);
+                assert_eq!(printed, format!("{version} a.example 127.0.0.1 https"), "{alpn} {http}");
             }
             world.curl_at(&edge, "a.example/large", &[http, "-o", "fetched"]);
-            assert!(std::fs::read(world.place.path("fetched")).unwrap() == large, "{alpn} {http}");
+            assert!(std::fs::read(world.fixture.path("fetched")).unwrap() == large, "{alpn} {http}");
         }
-        let said = world.curl_at(&edge, "a.example/nothing", &["-w", "%{http_code}"]);
-        assert!(said.ends_with("404"), "{said}");
+        let printed = world.curl_at(&edge, "a.example/nothing", &["-w", "%{http_code}"]);
+        assert!(printed.ends_with("404"), "{printed}");
         assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", ""), 0.0);
         assert_eq!(edge.stop(), Some(0));
     }

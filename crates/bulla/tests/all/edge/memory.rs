@@ -37,8 +37,8 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(wanted: &'a [(String, Vec<u8>)]) -> Self {
         let mut begins = vec![false; 1 << 16];
-        for (_, octets) in wanted {
-            begins[usize::from(u16::from_be_bytes([octets[0], octets[1]]))] = true;
+        for (_, bytes) in wanted {
+            begins[usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))] = true;
         }
         Self { wanted, begins, found: BTreeSet::new(), read: 0 }
     }
@@ -53,26 +53,26 @@ impl<'a> Search<'a> {
             // Unreadable memory is past the end of a file, and empty.
             let count = memory.read_at(&mut chunk[..length], at).unwrap_or(0);
             if chunk[..count] == empty[..count] {
-                self.look(&std::mem::take(&mut run));
+                self.scan(&std::mem::take(&mut run));
                 continue;
             }
             for page in chunk[..count].chunks(PAGE) {
                 if page == &empty[..page.len()] {
-                    self.look(&std::mem::take(&mut run));
+                    self.scan(&std::mem::take(&mut run));
                 } else {
                     run.extend_from_slice(page);
                 }
             }
         }
-        self.look(&run);
+        self.scan(&run);
     }
 
-    fn look(&mut self, memory: &[u8]) {
+    fn scan(&mut self, memory: &[u8]) {
         self.read += memory.len();
         for at in 1..memory.len() {
             if self.begins[usize::from(memory[at - 1]) << 8 | usize::from(memory[at])] {
-                let here = self.wanted.iter().filter(|(_, octets)| memory[at - 1..].starts_with(octets));
-                self.found.extend(here.map(|(name, _)| name.clone()));
+                let matching = self.wanted.iter().filter(|(_, bytes)| memory[at - 1..].starts_with(bytes));
+                self.found.extend(matching.map(|(name, _)| name.clone()));
             }
         }
     }

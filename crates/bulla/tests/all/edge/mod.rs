@@ -36,7 +36,7 @@ fn key_service_signs_every_handshake() {
          alpn = [\"h2\", \"http/1.1\"]\n"
     ));
     let edge = world.edge(&["--config", "edge.toml"]);
-    assert!(edge.said.contains("with 2 certificates at 127.0.0.1:"), "{}", edge.said);
+    assert!(edge.printed.contains("with 2 certificates at 127.0.0.1:"), "{}", edge.printed);
     let mut handshakes = 0.0;
     for (name, http, wanted) in [
         ("ec.example", "--http2", "hello 1.1"),
@@ -44,8 +44,8 @@ fn key_service_signs_every_handshake() {
         ("rsa.example", "--http1.1", "hello 1.1"),
     ] {
         for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
-            let said = world.curl(&edge, name, &[&[http, "-w", " %{http_version}"], version].concat());
-            assert_eq!(said, wanted, "{name} {version:?}");
+            let printed = world.curl(&edge, name, &[&[http, "-w", " %{http_version}"], version].concat());
+            assert_eq!(printed, wanted, "{name} {version:?}");
             handshakes += 1.0;
         }
     }
@@ -55,16 +55,16 @@ fn key_service_signs_every_handshake() {
     assert_eq!(world.signed(), handshakes);
     until("the connections end", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
     assert_eq!(edge.stop(), Some(0));
-    assert_eq!(world.place.stop(), Some(0));
+    assert_eq!(world.fixture.stop(), Some(0));
 }
 
 #[test]
 fn key_service_on_another_host_is_used_over_tls() {
     let mut world = World::new(&[("ec", P256, "DNS:ec.example")]);
-    world.place.certificate("server", "serverAuth");
-    world.place.certificate("client", "clientAuth");
-    let said = world.serve(&TLS);
-    let address = said.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
+    world.fixture.certificate("server", "serverAuth");
+    world.fixture.certificate("client", "clientAuth");
+    let printed = world.serve(&TLS);
+    let address = printed.split("tls://").nth(1).unwrap().split(' ').next().unwrap();
     let keys = format!("tls:localhost:{}", address.rsplit(':').next().unwrap());
     let edge = world.edge(&[
         "--upstream",
@@ -93,8 +93,8 @@ fn certificate_is_selected_by_sni_and_signature_algorithm() {
     let upstream = hello();
     let edge = world.edge(&["--upstream", &upstream]);
     let shown = |name: &str, more: &str| {
-        let said = world.s_client(&edge, &format!("-servername {name} {more}"), "");
-        said.lines().find_map(|line| line.strip_prefix("subject=CN = ")).map(str::to_owned)
+        let printed = world.s_client(&edge, &format!("-servername {name} {more}"), "");
+        printed.lines().find_map(|line| line.strip_prefix("subject=CN = ")).map(str::to_owned)
     };
     let ecdsa = "-tls1_2 -cipher ECDHE-ECDSA-AES128-GCM-SHA256";
     for (name, more, wanted) in [
@@ -114,8 +114,8 @@ fn certificate_is_selected_by_sni_and_signature_algorithm() {
             ("-servername elsewhere", "SSL alert number 112"),
             ("-noservername", "SSL alert number 109"),
         ] {
-            let said = refused(names);
-            assert!(said.contains(alert), "{version} {names}: {said}");
+            let printed = refused(names);
+            assert!(printed.contains(alert), "{version} {names}: {printed}");
         }
     }
     let figures = edge.figures();
@@ -127,8 +127,8 @@ fn certificate_is_selected_by_sni_and_signature_algorithm() {
     let edge =
         world.edge(&["--config", "edge.toml", "--upstream", &upstream, "--default-certificate", "default"]);
     for names in ["-servername elsewhere", "-noservername"] {
-        let said = world.s_client(&edge, names, "");
-        assert!(said.contains("subject=CN = default"), "{names}: {said}");
+        let printed = world.s_client(&edge, names, "");
+        assert!(printed.contains("subject=CN = default"), "{names}: {printed}");
     }
 }
 
@@ -138,9 +138,9 @@ fn certificates_and_ocsp_staples_are_reloaded_while_running() {
     world.serve(&[]);
     let edge = world.edge(&["--upstream", &hello()]);
     let serial = || {
-        let said = world.s_client(&edge, "-servername a.example", "");
-        std::fs::write(world.place.path("shown.pem"), said).unwrap();
-        String::from_utf8(world.place.openssl("x509 -in shown.pem -noout -serial")).unwrap()
+        let printed = world.s_client(&edge, "-servername a.example", "");
+        std::fs::write(world.fixture.path("shown.pem"), printed).unwrap();
+        String::from_utf8(world.fixture.openssl("x509 -in shown.pem -noout -serial")).unwrap()
     };
     let broken = || sum(&edge.figures(), "bulla_intercept_edge_broken_certificate_files", "");
     let first = serial();
@@ -148,18 +148,18 @@ fn certificates_and_ocsp_staples_are_reloaded_while_running() {
     world.chain("a", "DNS:a.example");
     until("a new certificate is presented", || serial() != first);
     let second = serial();
-    std::fs::write(world.place.path("certs/a.pem"), "half a certificate").unwrap();
+    std::fs::write(world.fixture.path("certs/a.pem"), "half a certificate").unwrap();
     until("the file is found broken", || broken() == 1.0);
     assert_eq!(serial(), second, "the one before stays");
 
     // A private key in a certificate file is an error.
-    let key = std::fs::read(world.place.path("keys/a.key")).unwrap();
+    let key = std::fs::read(world.fixture.path("keys/a.key")).unwrap();
     world.chain("a", "DNS:a.example");
     until("it is whole again", || broken() == 0.0);
     let third = serial();
     assert_ne!(third, second);
-    let chain = std::fs::read(world.place.path("certs/a.pem")).unwrap();
-    std::fs::write(world.place.path("certs/a.pem"), [chain.clone(), key].concat()).unwrap();
+    let chain = std::fs::read(world.fixture.path("certs/a.pem")).unwrap();
+    std::fs::write(world.fixture.path("certs/a.pem"), [chain.clone(), key].concat()).unwrap();
     until("the file with a key is refused", || broken() == 1.0);
     world.put("certs/a.pem", &chain);
     until("it is whole again", || broken() == 0.0);
@@ -167,17 +167,17 @@ fn certificates_and_ocsp_staples_are_reloaded_while_running() {
     let stapled = || world.s_client(&edge, "-servername a.example -status", "").contains("Cert Status: good");
     assert!(!stapled());
     let number = third.trim().strip_prefix("serial=").unwrap();
-    std::fs::write(world.place.path("index"), format!("V\t350101000000Z\t\t{number}\tunknown\t/CN=a\n"))
+    std::fs::write(world.fixture.path("index"), format!("V\t350101000000Z\t\t{number}\tunknown\t/CN=a\n"))
         .unwrap();
-    world.place.openssl(&format!(
+    world.fixture.openssl(&format!(
         "ocsp -index index -CA ca.pem -rsigner ca.pem -rkey ca.key -issuer ca.pem -serial 0x{number} -ndays 1 \
          -respout staple -noverify"
     ));
-    let staple = std::fs::read(world.place.path("staple")).unwrap();
+    let staple = std::fs::read(world.fixture.path("staple")).unwrap();
     world.put("certs/a.ocsp", &staple);
     until("it is stapled", stapled);
-    let said = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
-    assert!(said.contains("Cert Status: good"), "{said}");
+    let printed = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
+    assert!(printed.contains("Cert Status: good"), "{printed}");
     world.put("certs/a.ocsp", b"no response");
     until("the staple is found broken", || broken() == 1.0);
     assert!(stapled(), "the one before stays");
@@ -191,8 +191,8 @@ fn certificates_and_ocsp_staples_are_reloaded_while_running() {
     assert!(!stapled());
     drop(edge);
     let edge = world.edge(&["--upstream", &hello()]);
-    let said = world.s_client(&edge, "-servername a.example", "");
-    assert!(said.contains("BEGIN CERTIFICATE"), "after a restart, too: {said}");
+    let printed = world.s_client(&edge, "-servername a.example", "");
+    assert!(printed.contains("BEGIN CERTIFICATE"), "after a restart, too: {printed}");
 }
 
 #[test]
@@ -217,27 +217,31 @@ fn resumed_session_needs_no_signature() {
     let (edge, sibling) = (world.edge(&arguments), world.edge(&arguments));
     let stranger = world.edge(&["--upstream", &upstream]);
     for version in VERSIONS {
-        let ask = |of: &world::Edge, name: &str, session: &str| {
-            let said = world.s_client(
+        let handshake = |of: &world::Edge, name: &str, session: &str| {
+            let printed = world.s_client(
                 of,
                 &format!("-servername {name} -{version} {session}"),
                 "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
             );
-            assert!(said.contains("hello"), "{said}");
-            (said.contains("Reused, TLS"), world.signed())
+            assert!(printed.contains("hello"), "{printed}");
+            (printed.contains("Reused, TLS"), world.signed())
         };
-        let (reused, before) = ask(&edge, "a.example", "-sess_out session");
+        let (reused, before) = handshake(&edge, "a.example", "-sess_out session");
         assert!(!reused);
         for of in [&edge, &sibling] {
-            assert_eq!(ask(of, "a.example", "-sess_in session"), (true, before), "{version}: no signature");
+            assert_eq!(
+                handshake(of, "a.example", "-sess_in session"),
+                (true, before),
+                "{version}: no signature"
+            );
         }
         assert_eq!(
-            ask(&edge, "b.example", "-sess_in session"),
+            handshake(&edge, "b.example", "-sess_in session"),
             (false, before + 1.0),
             "{version}: another name"
         );
         assert_eq!(
-            ask(&stranger, "a.example", "-sess_in session"),
+            handshake(&stranger, "a.example", "-sess_in session"),
             (false, before + 2.0),
             "{version}: other keys"
         );
@@ -245,22 +249,22 @@ fn resumed_session_needs_no_signature() {
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_handshakes_total", "resumed"), 2.0);
 
     // The newest key encrypts tickets, the previous key still decrypts them.
-    let ask = |session: &str| {
+    let handshake = |session: &str| {
         let names = format!("-servername a.example -tls1_3 {session}");
         world.s_client(&edge, &names, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     };
-    ask("-sess_out old");
+    handshake("-sess_out old");
     world.put("tickets", format!("{}\n{}\n", "a5".repeat(32), "5a".repeat(32)).as_bytes());
     until("the new key seals", || {
-        ask("-sess_out new");
+        handshake("-sess_out new");
         !world
             .s_client(&sibling_without(&world, &upstream), "-servername a.example -tls1_3 -sess_in new", "")
             .contains("Reused")
     });
-    assert!(ask("-sess_in old").contains("Reused"));
+    assert!(handshake("-sess_in old").contains("Reused"));
     world.put("tickets", format!("{}\n", "a5".repeat(32)).as_bytes());
-    until("the old key opens no more", || !ask("-sess_in old").contains("Reused"));
-    assert!(ask("-sess_in new").contains("Reused"));
+    until("the old key opens no more", || !handshake("-sess_in old").contains("Reused"));
+    assert!(handshake("-sess_in new").contains("Reused"));
 }
 
 /// Starts a terminator that has only the first ticket key.
@@ -276,7 +280,7 @@ fn edge_recovers_after_a_key_service_outage() {
     let edge = world.edge(&["--upstream", &hello()]);
     let mut open = world.connect(&edge, "a.example");
     assert!(is_alive(&mut open));
-    let mut service = world.place.service.take().unwrap();
+    let mut service = world.fixture.service.take().unwrap();
     service.kill().unwrap();
     service.wait().unwrap();
     until("it is known to be away", || {
@@ -285,8 +289,8 @@ fn edge_recovers_after_a_key_service_outage() {
     for version in VERSIONS {
         for name in ["a.example", "b.example"] {
             let began = Instant::now();
-            let said = world.s_client(&edge, &format!("-servername {name} -{version}"), "");
-            assert!(said.contains("SSL alert number 80"), "{version} {name}: {said}");
+            let printed = world.s_client(&edge, &format!("-servername {name} -{version}"), "");
+            assert!(printed.contains("SSL alert number 80"), "{version} {name}: {printed}");
             assert!(began.elapsed() < TIMEOUT / 3, "{version}: {:?}", began.elapsed());
         }
     }
@@ -342,7 +346,7 @@ fn slow_clients_and_excess_connections_are_closed() {
         stream
     };
     // Reset or closed, without a byte.
-    let is_told_nothing = |mut stream: TcpStream| {
+    let is_closed_silently = |mut stream: TcpStream| {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
         rest.is_empty()
@@ -356,8 +360,8 @@ fn slow_clients_and_excess_connections_are_closed() {
         let mut slow = connect();
         slow.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
         let silent = connect();
-        assert!(is_told_nothing(slow), "nothing is said to who makes room");
-        assert!(is_told_nothing(silent), "nothing is said to who says nothing");
+        assert!(is_closed_silently(slow), "nothing is said to who makes room");
+        assert!(is_closed_silently(silent), "nothing is said to who says nothing");
         refused() >= 1.0
     });
     until("a ClientHello is waited for no longer", || late() >= 1.0 && open() == 0.0);
@@ -365,7 +369,7 @@ fn slow_clients_and_excess_connections_are_closed() {
     let before = refused();
     // Connections with a completed handshake are not evicted. The client completes the handshake before the terminator does. A
     // response shows that both have completed it.
-    let held = [(); 2].map(|()| {
+    let connections = [(); 2].map(|()| {
         let mut tls = world.connect(&edge, "a.example");
         tls.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         tls.read_exact(&mut [0; HELLO.len()]).unwrap();
@@ -373,10 +377,10 @@ fn slow_clients_and_excess_connections_are_closed() {
     });
     if let Ok(third) = TcpStream::connect(&edge.address) {
         third.set_read_timeout(Some(TIMEOUT)).unwrap();
-        assert!(is_told_nothing(third), "there is no place");
+        assert!(is_closed_silently(third), "there is no place");
     }
     until("it is counted too", || refused() > before);
-    drop(held);
+    drop(connections);
     until("both are gone", || open() == 0.0);
     assert_eq!(world.curl(&edge, "a.example", &[]), "hello");
 }
@@ -391,12 +395,12 @@ fn upstream_gets_proxy_protocol_header_and_all_data_on_half_close() {
     // The client closes its direction before the upstream has sent anything.
     tls.conn.send_close_notify();
     tls.flush().unwrap();
-    let mut heard = Vec::new();
-    tls.read_to_end(&mut heard).unwrap();
-    assert!(heard.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x11"), "{heard:?}");
+    let mut received = Vec::new();
+    tls.read_to_end(&mut received).unwrap();
+    assert!(received.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21\x11"), "{received:?}");
     let client = tls.sock.local_addr().unwrap();
-    assert_eq!(heard[24..26], client.port().to_be_bytes());
-    assert!(heard.ends_with(b"\x02\x00\x09a.examplea question"), "{heard:?}");
+    assert_eq!(received[24..26], client.port().to_be_bytes());
+    assert!(received.ends_with(b"\x02\x00\x09a.examplea question"), "{received:?}");
     until("it ended well", || {
         sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "closed") == 1.0
     });
@@ -409,9 +413,9 @@ fn unreachable_upstream_closes_only_the_connection() {
     // A port that the system never assigns.
     let edge = world.edge(&["--upstream", "127.0.0.1:1"]);
     let mut tls = world.connect(&edge, "a.example");
-    let mut said = Vec::new();
-    tls.read_to_end(&mut said).expect("closed in good order");
-    assert_eq!(said, b"");
+    let mut printed = Vec::new();
+    tls.read_to_end(&mut printed).expect("closed in good order");
+    assert_eq!(printed, b"");
     until("it is counted", || {
         sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "no-upstream") == 1.0
     });
@@ -435,7 +439,7 @@ fn edge_process_memory_contains_no_private_key() {
     // A check of the search itself: it finds the public values here, and the keys in the key service.
     let public = memory::found(edge.process.id(), &world.publics());
     assert_eq!(public.len(), 2, "{public:?}");
-    let service = world.place.service.as_ref().unwrap().id();
+    let service = world.fixture.service.as_ref().unwrap().id();
     assert!(!memory::found(service, &secrets).is_empty());
     drop(open);
 }
@@ -456,8 +460,8 @@ const BELIEVES_NOBODY: [&str; 10] = [
 #[test]
 fn invalid_edge_arguments_are_rejected_with_a_hint() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
-    world.place.openssl("genpkey -algorithm ED25519 -out ed.key");
-    world.place.openssl("req -x509 -key ed.key -out certs/ed.pem -subj /CN=ed.example");
+    world.fixture.openssl("genpkey -algorithm ED25519 -out ed.key");
+    world.fixture.openssl("req -x509 -key ed.key -out certs/ed.pem -subj /CN=ed.example");
     for (arguments, exit, hint) in [
         (&["--upstream", "127.0.0.1:1"][..], 2, "--certificates"),
         (&["--certificates", "certs"], 2, "--upstream"),
@@ -479,8 +483,8 @@ fn invalid_edge_arguments_are_rejected_with_a_hint() {
     }
     world.serve(&[]);
     let edge = world.edge(&["--upstream", "127.0.0.1:1"]);
-    assert!(edge.said.contains("warning: no certificate in certs/ed.pem"), "{}", edge.said);
-    assert!(edge.said.contains("only RSA and ECDSA keys are supported: the"), "{}", edge.said);
+    assert!(edge.printed.contains("warning: no certificate in certs/ed.pem"), "{}", edge.printed);
+    assert!(edge.printed.contains("only RSA and ECDSA keys are supported: the"), "{}", edge.printed);
     assert_eq!(failure(&world, &edge, "elsewhere"), rustls::AlertDescription::UnrecognisedName);
 }
 
@@ -491,7 +495,7 @@ fn x25519_is_preferred_over_p256() {
     world.serve(&[]);
     world.configure(&format!("[edge]\nupstream = \"{}\"\n", hello()));
     let edge = world.edge(&["--config", "edge.toml"]);
-    let said = world.s_client(&edge, "-tls1_2 -servername a.example -curves P-256:X25519", "");
-    let group = said.lines().find(|line| line.contains("Temp Key:"));
-    assert!(group.is_some_and(|line| line.contains("X25519")), "{said}");
+    let printed = world.s_client(&edge, "-tls1_2 -servername a.example -curves P-256:X25519", "");
+    let group = printed.lines().find(|line| line.contains("Temp Key:"));
+    assert!(group.is_some_and(|line| line.contains("X25519")), "{printed}");
 }

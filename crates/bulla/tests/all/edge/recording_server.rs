@@ -37,7 +37,7 @@ impl RecordingServer {
     }
 
     /// Returns the request heads received so far.
-    pub(super) fn heard(&self) -> Vec<String> {
+    pub(super) fn received(&self) -> Vec<String> {
         self.recording.heads.lock().unwrap().clone()
     }
 
@@ -81,7 +81,7 @@ impl Recording {
                 }
                 _ => {}
             }
-            let (octets, trailers) = read_body(&mut reader, &head)?;
+            let (bytes, trailers) = read_body(&mut reader, &head)?;
             match path {
                 "/trailers" => stream.write_all(
                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\
@@ -91,7 +91,7 @@ impl Recording {
                     b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
                 )?,
                 _ => {
-                    let text = format!("{head}{trailers}octets={octets}\n");
+                    let text = format!("{head}{trailers}octets={bytes}\n");
                     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
                 }
             }
@@ -119,21 +119,21 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
 fn read_body(reader: &mut impl BufRead, head: &str) -> std::io::Result<(u64, String)> {
     let lower = head.to_ascii_lowercase();
     if lower.contains("transfer-encoding: chunked") {
-        let mut octets = 0;
+        let mut bytes = 0;
         loop {
             let mut size = String::new();
             reader.read_line(&mut size)?;
             let size = u64::from_str_radix(size.trim(), 16).map_err(std::io::Error::other)?;
             if size == 0 {
-                return Ok((octets, read_head(reader)?.unwrap_or_default()));
+                return Ok((bytes, read_head(reader)?.unwrap_or_default()));
             }
-            octets += std::io::copy(&mut reader.take(size), &mut std::io::sink())?;
+            bytes += std::io::copy(&mut reader.take(size), &mut std::io::sink())?;
             size_of_line(reader)?;
         }
     }
     let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-    let octets = std::io::copy(&mut reader.take(length.unwrap_or(0)), &mut std::io::sink())?;
-    Ok((octets, String::new()))
+    let bytes = std::io::copy(&mut reader.take(length.unwrap_or(0)), &mut std::io::sink())?;
+    Ok((bytes, String::new()))
 }
 
 fn size_of_line(reader: &mut impl BufRead) -> std::io::Result<usize> {

@@ -16,22 +16,22 @@ use crate::world::{describe, run};
 /// A responder for one CA. It answers from its `index`, signed by `signer`. Without the file `up` it answers 503.
 struct Responder {
     url: String,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Responder {
     fn new(folder: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/ocsp", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 answer(&stream.unwrap(), &folder);
                 count.fetch_add(1, Relaxed);
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 }
 
@@ -43,8 +43,8 @@ fn answer(mut stream: &TcpStream, folder: &Path) {
     let path = first.strip_prefix("GET /ocsp/").unwrap().split(' ').next().unwrap();
     let text = path.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
     if !folder.join("up").exists() {
-        let away = b"HTTP/1.1 503 Away\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-        return stream.write_all(away).unwrap();
+        let unavailable = b"HTTP/1.1 503 Away\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        return stream.write_all(unavailable).unwrap();
     }
     std::fs::write(folder.join("asked.txt"), text).unwrap();
     openssl(folder, "base64 -d -A -in asked.txt -out asked.der");
@@ -52,9 +52,9 @@ fn answer(mut stream: &TcpStream, folder: &Path) {
         folder,
         "ocsp -index index -CA ca.pem -rsigner signer.pem -rkey signer.key -reqin asked.der -respout said.der -ndays 1",
     );
-    let said = std::fs::read(folder.join("said.der")).unwrap();
-    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", said.len());
-    stream.write_all(&[head.as_bytes(), &said].concat()).unwrap();
+    let response = std::fs::read(folder.join("said.der")).unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", response.len());
+    stream.write_all(&[head.as_bytes(), &response].concat()).unwrap();
 }
 
 fn openssl(folder: &Path, arguments: &str) {
@@ -65,7 +65,7 @@ fn openssl(folder: &Path, arguments: &str) {
 /// Creates `a.example`, a must-staple certificate, with its issuer and the responder that it names.
 fn world() -> (World, Responder) {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
-    let folder = world.place.folder.path().to_owned();
+    let folder = world.fixture.folder.path().to_owned();
     let responder = Responder::new(folder.clone());
     openssl(
         &folder,
@@ -91,8 +91,8 @@ fn put_status(world: &World, line: &str) {
 
 fn put_signer(world: &World, name: &str) {
     for ending in ["pem", "key"] {
-        let octets = std::fs::read(world.place.path(&format!("{name}.{ending}"))).unwrap();
-        world.put(&format!("signer.{ending}"), &octets);
+        let bytes = std::fs::read(world.fixture.path(&format!("{name}.{ending}"))).unwrap();
+        world.put(&format!("signer.{ending}"), &bytes);
     }
 }
 
@@ -101,9 +101,9 @@ fn start(world: &World) -> Edge {
 }
 
 fn is_stapled(world: &World, edge: &Edge) -> bool {
-    let said = world.s_client(edge, "-servername a.example -status", "");
-    assert!(said.contains("BEGIN CERTIFICATE"), "it is presented in any case: {said}");
-    said.contains("Cert Status: good")
+    let response = world.s_client(edge, "-servername a.example -status", "");
+    assert!(response.contains("BEGIN CERTIFICATE"), "it is presented in any case: {response}");
+    response.contains("Cert Status: good")
 }
 
 fn fetched(edge: &Edge, outcome: &str) -> f64 {
@@ -117,8 +117,8 @@ fn bare(edge: &Edge) -> f64 {
 #[test]
 fn ocsp_staples_are_fetched_cached_and_validated() {
     let (world, responder) = world();
-    let kept = || {
-        let all = std::fs::read_dir(world.place.path("data/edge-staples")).ok()?;
+    let stored = || {
+        let all = std::fs::read_dir(world.fixture.path("data/edge-staples")).ok()?;
         all.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "ocsp"))
     };
 
@@ -134,30 +134,30 @@ fn ocsp_staples_are_fetched_cached_and_validated() {
     let edge = start(&world);
     until("it is stapled", || is_stapled(&world, &edge));
     until("nothing is missing", || bare(&edge) == 0.0);
-    let said = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
-    assert!(said.contains("Cert Status: good"), "{said}");
+    let response = world.s_client(&edge, "-servername a.example -status -tls1_2", "");
+    assert!(response.contains("Cert Status: good"), "{response}");
     assert_eq!(fetched(&edge, "read"), 1.0, "once, however many handshakes");
-    until("it is kept", || kept().is_some());
+    until("it is kept", || stored().is_some());
     assert_eq!(edge.stop(), Some(0));
 
     // A cached response needs no responder.
-    std::fs::remove_file(world.place.path("up")).unwrap();
-    let asked = responder.asked.load(Relaxed);
+    std::fs::remove_file(world.fixture.path("up")).unwrap();
+    let requests = responder.requests.load(Relaxed);
     let edge = start(&world);
     assert!(is_stapled(&world, &edge), "with the first handshake");
     assert_eq!(edge.stop(), Some(0));
-    assert_eq!(responder.asked.load(Relaxed), asked, "it is not yet time");
+    assert_eq!(responder.requests.load(Relaxed), requests, "it is not yet time");
 
     // The cached response is not used if fetching is off, or if the file was modified.
     world.configure("[edge]\nfetch_staples = false\n");
     let edge = world.edge(&["--upstream", &hello(), "--config", "edge.toml"]);
     assert!(!is_stapled(&world, &edge));
     assert_eq!(edge.stop(), Some(0));
-    let mut octets = std::fs::read(kept().unwrap()).unwrap();
+    let mut bytes = std::fs::read(stored().unwrap()).unwrap();
     // Changes the last digit of a signed time (GeneralizedTime, 15 bytes).
-    let time = octets.windows(2).position(|two| two == [0x18, 0x0f]).unwrap();
-    octets[time + 15] ^= 1;
-    std::fs::write(kept().unwrap(), octets).unwrap();
+    let time = bytes.windows(2).position(|two| two == [0x18, 0x0f]).unwrap();
+    bytes[time + 15] ^= 1;
+    std::fs::write(stored().unwrap(), bytes).unwrap();
     let edge = start(&world);
     until("another is asked for", || fetched(&edge, "unanswered") == 1.0);
     assert!(!is_stapled(&world, &edge));
@@ -169,7 +169,7 @@ fn wrongly_signed_or_revoked_ocsp_responses_are_not_stapled() {
     let (world, _responder) = world();
     world.put("up", b"");
     // A response signed by another CA.
-    world.place.openssl(
+    world.fixture.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout other.key -out other.pem -subj /CN=ca",
     );
     put_signer(&world, "other");

@@ -93,8 +93,8 @@ fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io:
 /// Starts an upstream that reads to the end, and then returns all it read.
 pub(super) fn echo() -> String {
     serve(|mut stream| {
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard)?;
-        stream.write_all(&heard)
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received)?;
+        stream.write_all(&received)
     })
 }

@@ -46,10 +46,10 @@ fn bodies(world: &World, edge: &Edge, count: usize) -> Vec<String> {
 
 #[test]
 fn servers_are_used_in_turn_and_a_dead_server_is_ejected() {
-    let (one, two, (_held, gone)) = (saying("one"), saying("two"), nobody());
+    let (one, two, (_reserved, dead)) = (saying("one"), saying("two"), nobody());
     let (world, edge) = started(&format!(
         "[edge]\nupstream = \"shop\"\nmode = \"http\"\naccess_log_file = \"access\"\n[[edge.upstreams]]\nname = \"shop\"\n\
-         servers = [\"{one}\", \"{gone}\", \"{two}\"]\nhealth_interval_s = 0\neject_s = 3600\n\
+         servers = [\"{one}\", \"{dead}\", \"{two}\"]\nhealth_interval_s = 0\neject_s = 3600\n\
          [[edge.routes]]\nnames = [\"tcp.a.example\"]\nupstream = \"shop\"\nmode = \"tcp\"\n"
     ));
     let answered = bodies(&world, &edge, 12);
@@ -57,16 +57,16 @@ fn servers_are_used_in_turn_and_a_dead_server_is_ejected() {
     assert!(count("one") >= 3 && count("two") >= 3 && count("one") + count("two") == 12, "{answered:?}");
     // Tried three times in a row, then ejected.
     until("it is ejected", || {
-        edge.figures().contains(&format!("{UP}{{upstream=\"shop\",server=\"{gone}\"}} 0"))
+        edge.figures().contains(&format!("{UP}{{upstream=\"shop\",server=\"{dead}\"}} 0"))
     });
     let figures = edge.figures();
-    assert_eq!(sum(&figures, USES, &format!("server=\"{gone}\",outcome=\"failed\"")), 3.0, "{figures}");
+    assert_eq!(sum(&figures, USES, &format!("server=\"{dead}\",outcome=\"failed\"")), 3.0, "{figures}");
     assert_eq!(sum(&figures, USES, "outcome=\"answered\""), 12.0, "{figures}");
     assert_eq!(sum(&figures, UP, ""), 2.0, "{figures}");
     for _ in 0..4 {
         assert!(["one", "two"].contains(&world.curl(&edge, "tcp.a.example", &[]).as_str()));
     }
-    let log = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
+    let log = || std::fs::read_to_string(world.fixture.path("access")).unwrap_or_default();
     let line = |server: &str| format!("\"upstream_server\":\"{server}\"");
     until("both are in the log", || log().contains(&line(&one)) && log().contains(&line(&two)));
     assert_eq!(edge.stop(), Some(0));
@@ -112,7 +112,7 @@ fn server_with_failed_health_checks_gets_no_requests_until_healthy() {
 
 /// Starts a TLS server for app.internal that requires a client certificate and answers each request.
 fn over_tls(world: &World) -> String {
-    let read = |name: &str| std::fs::read(world.place.path(name)).unwrap();
+    let read = |name: &str| std::fs::read(world.fixture.path(name)).unwrap();
     let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
         CertificateDer::pem_slice_iter(&read(name)).map(Result::unwrap).collect()
     };
@@ -132,9 +132,9 @@ fn over_tls(world: &World) -> String {
         let tls = ServerConnection::new(Arc::clone(&config)).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(tls, stream);
         let mut head = Vec::new();
-        let mut octet = [0];
-        while stream.read(&mut octet)? > 0 {
-            head.push(octet[0]);
+        let mut byte = [0];
+        while stream.read(&mut byte)? > 0 {
+            head.push(byte[0]);
             if head.ends_with(b"\r\n\r\n") {
                 let name = stream.conn.server_name().unwrap_or("nobody").to_owned();
                 write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len())?;
@@ -152,9 +152,9 @@ fn upstream_tls_verifies_name_and_ca_and_sends_a_client_certificate() {
     let mut world = World::new(&[("a", P256, &names.join(","))]);
     world.serve(&[]);
     let ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    world.place.openssl(&format!("req -x509 {ec} -keyout other.key -out other.pem -subj /CN=other"));
+    world.fixture.openssl(&format!("req -x509 {ec} -keyout other.key -out other.pem -subj /CN=other"));
     for (name, host) in [("app", "app.internal"), ("own", "edge.internal")] {
-        world.place.openssl(&format!(
+        world.fixture.openssl(&format!(
             "req -x509 {ec} -keyout {name}.key -out {name}.pem -subj /CN={name} -CA ca.pem -CAkey ca.key \
              -addext subjectAltName=DNS:{host} -addext basicConstraints=critical,CA:FALSE"
         ));

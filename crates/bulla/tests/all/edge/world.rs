@@ -16,8 +16,8 @@ pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// The folder of the key service, and its startup output.
 pub(super) struct World {
-    pub(super) place: Fixture,
-    service_said: String,
+    pub(super) fixture: Fixture,
+    service_printed: String,
     /// Seconds between two file checks of a terminator.
     pub(super) reload_s: u32,
 }
@@ -26,20 +26,20 @@ pub(super) struct World {
 pub(super) struct Edge {
     pub(super) process: Child,
     pub(super) address: String,
-    pub(super) said: String,
+    pub(super) printed: String,
 }
 
 impl World {
     /// Creates a key in the service's folder and a chain for each entry: name, kind of key, host names.
     pub(super) fn new(chains: &[(&str, &str, &str)]) -> Self {
-        let place = Fixture::new();
-        std::fs::create_dir(place.path("certs")).unwrap();
-        place.openssl(
+        let fixture = Fixture::new();
+        std::fs::create_dir(fixture.path("certs")).unwrap();
+        fixture.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
         );
-        let world = Self { place, service_said: String::new(), reload_s: 1 };
+        let world = Self { fixture, service_printed: String::new(), reload_s: 1 };
         for (name, of, hosts) in chains {
-            world.place.key(name, of);
+            world.fixture.key(name, of);
             world.chain(name, hosts);
         }
         world
@@ -47,40 +47,41 @@ impl World {
 
     /// Issues a new certificate for a key.
     pub(super) fn chain(&self, name: &str, hosts: &str) {
-        self.place.openssl(&format!(
+        self.fixture.openssl(&format!(
             "req -x509 -key keys/{name}.key -out new.pem -subj /CN={name} -CA ca.pem -CAkey ca.key \
              -addext subjectAltName={hosts} -addext basicConstraints=critical,CA:FALSE"
         ));
-        std::fs::rename(self.place.path("new.pem"), self.place.path(&format!("certs/{name}.pem"))).unwrap();
+        std::fs::rename(self.fixture.path("new.pem"), self.fixture.path(&format!("certs/{name}.pem")))
+            .unwrap();
     }
 
     /// Replaces a file atomically, as a deployment does.
-    pub(super) fn put(&self, name: &str, octets: &[u8]) {
-        std::fs::write(self.place.path("put.new"), octets).unwrap();
-        std::fs::rename(self.place.path("put.new"), self.place.path(name)).unwrap();
+    pub(super) fn put(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.fixture.path("put.new"), bytes).unwrap();
+        std::fs::rename(self.fixture.path("put.new"), self.fixture.path(name)).unwrap();
     }
 
     pub(super) fn configure(&self, text: &str) {
-        std::fs::write(self.place.path("edge.toml"), text).unwrap();
+        std::fs::write(self.fixture.path("edge.toml"), text).unwrap();
     }
 
     /// Starts the key service.
     pub(super) fn serve(&mut self, arguments: &[&str]) -> String {
-        self.service_said = self.place.serve(&[&["--dir", "keys"], arguments].concat());
-        self.service_said.clone()
+        self.service_printed = self.fixture.serve(&[&["--dir", "keys"], arguments].concat());
+        self.service_printed.clone()
     }
 
     /// Returns the number of signatures by the key service.
     pub(super) fn signed(&self) -> f64 {
-        sum(&figures(&self.service_said), SIGNED, "done")
+        sum(&figures(&self.service_printed), SIGNED, "done")
     }
 
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
-            .current_dir(self.place.folder.path())
-            .env("HOME", self.place.folder.path())
-            .env("BULLA_DATA", self.place.path("data"))
+            .current_dir(self.fixture.folder.path())
+            .env("HOME", self.fixture.folder.path())
+            .env("BULLA_DATA", self.fixture.path("data"))
             .env("BULLA_EDGE_RELOAD_S", self.reload_s.to_string())
             // Core dumps are allowed, so that the test can read the memory as any user.
             .env("BULLA_SERVER_CORE_DUMPS", "true")
@@ -94,15 +95,15 @@ impl World {
         let mut command = self.command(&["--certificates", "certs"]);
         let mut process = command.args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(process.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("bulla terminates TLS") {
-            assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        let mut printed = String::new();
+        while !printed.contains("bulla terminates TLS") {
+            assert!(errors.read_line(&mut printed).unwrap() > 0, "it ended: {printed}");
         }
         // Reads later output, so that the process never blocks on it.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        let line = said.split("bulla terminates TLS").nth(1).unwrap();
+        let line = printed.split("bulla terminates TLS").nth(1).unwrap();
         let address = line.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-        Edge { process, address, said }
+        Edge { process, address, printed }
     }
 
     /// Returns the response that curl gets.
@@ -110,15 +111,15 @@ impl World {
         self.curl_at(edge, &format!("{name}/"), arguments)
     }
 
-    /// Like [`Self::curl`], with `place`: a name and a path.
-    pub(super) fn curl_at(&self, edge: &Edge, place: &str, arguments: &[&str]) -> String {
-        let (name, path) = place.split_once('/').unwrap();
+    /// Like [`Self::curl`], with `fixture`: a name and a path.
+    pub(super) fn curl_at(&self, edge: &Edge, fixture: &str, arguments: &[&str]) -> String {
+        let (name, path) = fixture.split_once('/').unwrap();
         let port = edge.address.rsplit(':').next().unwrap();
         let mut command = Command::new("curl");
         command
-            .current_dir(self.place.folder.path())
+            .current_dir(self.fixture.folder.path())
             .args(["-sS", "--max-time", "180", "--cacert"])
-            .arg(self.place.path("ca.pem"))
+            .arg(self.fixture.path("ca.pem"))
             .args(["--resolve", &format!("{name}:{port}:127.0.0.1")])
             .args(arguments)
             .arg(format!("https://{name}:{port}/{path}"));
@@ -131,7 +132,7 @@ impl World {
     pub(super) fn s_client(&self, edge: &Edge, arguments: &str, input: &str) -> String {
         let mut command = Command::new("openssl");
         command
-            .current_dir(self.place.folder.path())
+            .current_dir(self.fixture.folder.path())
             .args(["s_client", "-connect", &edge.address, "-CAfile", "ca.pem"])
             .args(arguments.split_whitespace())
             // Reads the response to its end.
@@ -165,7 +166,7 @@ impl World {
 
     fn config(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
-        let pem = std::fs::read(self.place.path("ca.pem")).unwrap();
+        let pem = std::fs::read(self.fixture.path("ca.pem")).unwrap();
         for (_, der) in x509::pem::certificates(&pem) {
             roots.add(CertificateDer::from(der)).unwrap();
         }
@@ -216,14 +217,14 @@ impl World {
         for (name, fields) in
             [("ec", &["priv:"][..]), ("rsa", &["privateExponent:", "prime1:", "prime2:", "exponent1:"])]
         {
-            let text = self.place.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
+            let text = self.fixture.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
             for field in fields {
                 let number = number(&String::from_utf8(text.clone()).unwrap(), field);
                 let backwards = number.iter().rev().copied().collect();
                 secrets.push((format!("{name} {field}"), number));
                 secrets.push((format!("{name} {field} backwards"), backwards));
             }
-            let pem = std::fs::read_to_string(self.place.path(&format!("keys/{name}.key"))).unwrap();
+            let pem = std::fs::read_to_string(self.fixture.path(&format!("keys/{name}.key"))).unwrap();
             // The first line is the same for all keys of a kind.
             let line = pem.lines().filter(|line| !line.starts_with('-')).nth(1).unwrap();
             secrets.push((format!("{name} PEM"), line.as_bytes().to_vec()));
@@ -235,7 +236,7 @@ impl World {
     pub(super) fn publics(&self) -> Vec<(String, Vec<u8>)> {
         let fields = [("ec", "pub:"), ("rsa", "modulus:")];
         let public = |(name, field): (&str, &str)| {
-            let text = self.place.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
+            let text = self.fixture.openssl(&format!("pkey -in keys/{name}.key -noout -text"));
             (name.to_owned(), number(&String::from_utf8(text).unwrap(), field))
         };
         fields.map(public).to_vec()
@@ -247,16 +248,16 @@ fn number(text: &str, field: &str) -> Vec<u8> {
     let after = text.lines().skip_while(|line| line.trim() != field).skip(1);
     let digits: String =
         after.take_while(|line| line.starts_with(' ')).flat_map(|line| line.trim().chars()).collect();
-    let octets = digits.split(':').filter(|octet| !octet.is_empty());
-    let octets: Vec<u8> = octets.map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect();
-    let number: Vec<u8> = octets.into_iter().skip_while(|octet| *octet == 0).collect();
+    let bytes = digits.split(':').filter(|byte| !byte.is_empty());
+    let bytes: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let number: Vec<u8> = bytes.into_iter().skip_while(|byte| *byte == 0).collect();
     assert!(number.len() >= 31, "{field} in {text}");
     number
 }
 
 impl Edge {
     pub(super) fn figures(&self) -> String {
-        figures(&self.said)
+        figures(&self.printed)
     }
 
     pub(super) fn signal(&self, name: &str) {

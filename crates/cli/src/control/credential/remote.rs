@@ -81,13 +81,13 @@ impl Remote {
         let client = Arc::clone(&*self.client.lock().await);
         match (send(&client).await, &self.login) {
             (Err(problem), Some(login)) if problem.message.starts_with(TOKEN_EXPIRED) => {
-                let mut held = self.client.lock().await;
+                let mut current = self.client.lock().await;
                 // If several requests see the expiry at the same time, only one logs in.
-                if Arc::ptr_eq(&held, &client) {
-                    *held = Arc::new(authenticated_client(login).await?);
+                if Arc::ptr_eq(&current, &client) {
+                    *current = Arc::new(authenticated_client(login).await?);
                 }
-                let client = Arc::clone(&held);
-                drop(held);
+                let client = Arc::clone(&current);
+                drop(current);
                 send(&client).await
             }
             (answer, _) => answer,

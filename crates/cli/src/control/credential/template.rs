@@ -109,11 +109,11 @@ impl TemplateArgs {
         let mut text = String::new();
         let file = std::fs::File::open(&self.file);
         let read = file.and_then(|file| file.take(TEMPLATE_MAX + 1).read_to_string(&mut text));
-        let octets = read.map_err(|error| {
+        let size = read.map_err(|error| {
             Problem::usage(format_args!("cannot read {}: {error}", self.file.display()))
                 .hint("check the file and its permissions")
         })?;
-        if octets as u64 > TEMPLATE_MAX {
+        if size as u64 > TEMPLATE_MAX {
             return Err(Problem::usage(format_args!("{} is too large", self.file.display()))
                 .hint(format!("a template has at most {TEMPLATE_MAX} bytes")));
         }

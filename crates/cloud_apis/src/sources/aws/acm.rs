@@ -94,9 +94,9 @@ async fn one(
     deadline: Deadline,
 ) -> Result<Option<CloudCertificate>, SourceError> {
     let Some(arn) = summary.certificate_arn() else { return Ok(None) };
-    let place = CloudResource { store: CloudStore::AwsAcm, name: Arc::from(arn) };
+    let resource = CloudResource { store: CloudStore::AwsAcm, name: Arc::from(arn) };
     let marker = marker(summary);
-    let unchanged = sink.unchanged(&place, &marker);
+    let unchanged = sink.unchanged(&resource, &marker);
     let new = unchanged.is_none();
     let chain = async {
         match (unchanged, unissued_status(summary)) {
@@ -111,17 +111,17 @@ async fn one(
         if !used_by.is_empty() || summary.in_use() != Some(true) {
             return Ok(used_by);
         }
-        match sink.known(&place) {
+        match sink.known(&resource) {
             Some(known) if !new => Ok(known.used_by.clone()),
             _ => described(region, client, arn, deadline).await,
         }
     };
     let tags =
-        async { Ok(tagging.of(sink, &place, &marker, || tags_of(region, client, arn, deadline)).await) };
+        async { Ok(tagging.of(sink, &resource, &marker, || tags_of(region, client, arn, deadline)).await) };
     // Each operation has its own quota, so none delays another.
     let (chain, used_by, tags) = futures_util::try_join!(chain, used_by, tags)?;
     let not_after = summary.not_after().map(|time| UnixTime(time.secs()));
-    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
+    Ok(Some(CloudCertificate { resource, chain, not_after, used_by, tags, marker }))
 }
 
 /// Returns a text that changes when a certificate is renewed, imported again, revoked, or put to use.

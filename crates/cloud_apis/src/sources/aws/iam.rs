@@ -71,29 +71,29 @@ async fn one(
     tagging: &TagReader,
     deadline: Deadline,
 ) -> Result<CloudCertificate, SourceError> {
-    let place = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
+    let resource = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
     let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
     // A certificate in IAM never changes; a new certificate under the same name has another id.
     let marker = format!("{}/{}", metadata.server_certificate_id(), time(metadata.upload_date()));
     let name = metadata.server_certificate_name();
     let chain = async {
-        match sink.unchanged(&place, &marker) {
+        match sink.unchanged(&resource, &marker) {
             Some(chain) => Ok(chain),
             None => read(global, client, name, deadline).await,
         }
     };
     let tags =
-        async { Ok(tagging.of(sink, &place, &marker, || tags_of(global, client, name, deadline)).await) };
+        async { Ok(tagging.of(sink, &resource, &marker, || tags_of(global, client, name, deadline)).await) };
     let (chain, tags) = futures_util::try_join!(chain, tags)?;
     let usage = uses.await;
     let mut used_by = usage.of(metadata.arn()).to_vec();
     used_by.extend_from_slice(usage.of(metadata.server_certificate_id()));
     if usage.incomplete {
         // A service that could not be listed may still use the certificate: keep the uses of the last listing.
-        used_by.extend(sink.known(&place).into_iter().flat_map(|known| known.used_by.clone()));
+        used_by.extend(sink.known(&resource).into_iter().flat_map(|known| known.used_by.clone()));
     }
     let not_after = metadata.expiration().map(|time| UnixTime(time.secs()));
-    Ok(CloudCertificate { place, chain, not_after, used_by, tags, marker })
+    Ok(CloudCertificate { resource, chain, not_after, used_by, tags, marker })
 }
 
 async fn tags_of(

@@ -25,7 +25,7 @@ impl TagReader {
     pub(super) async fn of<K, V, F>(
         &self,
         sink: &Sink,
-        place: &CloudResource,
+        resource: &CloudResource,
         marker: &str,
         fetch: impl FnOnce() -> F,
     ) -> Option<Tags>
@@ -34,7 +34,7 @@ impl TagReader {
         V: Into<String>,
         F: Future<Output = Result<Vec<(K, V)>, SourceError>>,
     {
-        if let Some(known) = sink.known_tags(place, marker) {
+        if let Some(known) = sink.known_tags(resource, marker) {
             return Some(known);
         }
         if self.tags_unavailable.load(Relaxed) {

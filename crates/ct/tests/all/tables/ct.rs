@@ -145,21 +145,21 @@ pub(crate) async fn due_search_is_claimed_by_one_node(world: World) {
     assert!(!leave(store, one, last).await, "it is nobody's");
     // Leases are renewed, and are lost to another holder after they expire.
     let key = |domain: &str| ("crt.sh".to_owned(), domain.to_owned());
-    let held = [key("a.example"), key("b.example")];
+    let claimed = [key("a.example"), key("b.example")];
     assert_eq!(
-        ct::tables::Ct::of(store).renew_searches(one, &held, NOW + 100).await.unwrap(),
+        ct::tables::Ct::of(store).renew_searches(one, &claimed, NOW + 100).await.unwrap(),
         [key("b.example")]
     );
     assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 61, 9).await), ["c.example"]);
     assert_eq!(domains(&claim(store, "crt.sh", other, NOW + 101, 9).await), ["b.example"]);
     ct::tables::Ct::of(store).release_searches(other).await.unwrap();
-    let again = claim(store, "crt.sh", one, NOW + 102, 1).await;
+    let reclaimed = claim(store, "crt.sh", one, NOW + 102, 1).await;
     let failed = CtSearchRow {
         failures: 2,
         last_error: Some("no\0 answer".to_owned()),
         failing_since_us: Some(NOW + 7),
         holder: None,
-        ..again[0].clone()
+        ..reclaimed[0].clone()
     };
     assert!(leave(store, one, failed).await);
     let services = ct::tables::Ct::of(store).services().await.unwrap();

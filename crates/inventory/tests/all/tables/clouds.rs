@@ -39,12 +39,12 @@ pub(crate) async fn connection_counts_and_limits_are_reported(world: World) {
     assert!(connections.servers.is_none_or(|servers| servers > connections.ours));
     // Reads the connection limits without opening the store, then with other options.
     let options = StoreOptions { connections: 7, ..StoreOptions::default() };
-    let there = Store::connections_at(&world.url, &options).await.unwrap();
-    assert_eq!(there.servers, connections.servers);
+    let expected = Store::connections_at(&world.url, &options).await.unwrap();
+    assert_eq!(expected.servers, connections.servers);
     let store = Store::open_with(&world.url, &options).await.unwrap();
-    assert_eq!(store.connections().await.unwrap(), there);
+    assert_eq!(store.connections().await.unwrap(), expected);
     if store.is_postgres() {
-        assert_eq!(there.ours, 7);
+        assert_eq!(expected.ours, 7);
         let sizes: Vec<_> = store.pools().iter().map(|pool| (pool.name, pool.size)).collect();
         assert_eq!(sizes, [("readers", 2), ("writers", 5)]);
     }

@@ -106,8 +106,8 @@ pub(crate) async fn drift_begins_and_ends_once(world: World) {
     let (a, b) = tokio::join!(begin(NOW), begin(NOW));
     assert_eq!(u8::from(a.unwrap()) + u8::from(b.unwrap()), 1);
     assert!(!begin(NOW + 1).await.unwrap());
-    let told = DriftRow { series: "tasks".to_owned(), began_at_us: NOW };
-    assert_eq!(inventory::tables::History::of(store).drifts(10).await.unwrap(), [told]);
+    let reported = DriftRow { series: "tasks".to_owned(), began_at_us: NOW };
+    assert_eq!(inventory::tables::History::of(store).drifts(10).await.unwrap(), [reported]);
     assert!(end().await.unwrap() && !end().await.unwrap());
     assert_eq!(inventory::tables::History::of(store).drifts(10).await.unwrap(), []);
 }
@@ -118,13 +118,13 @@ pub(crate) async fn pool_connections_in_use_are_reported(world: World) {
     assert!(store.pools().iter().all(|pool| pool.in_use == 0 && pool.size > 0), "{:?}", store.pools());
     if store.is_postgres() {
         let (taken, waits) = (tokio::sync::oneshot::channel(), tokio::sync::oneshot::channel::<()>());
-        let (tell, told) = taken;
+        let (report, reported) = taken;
         let (release, wait) = waits;
         let (busy, other) = (store.clone(), store);
-        let held = tokio::spawn(async move {
+        let busy_write = tokio::spawn(async move {
             let work = busy.write("held", move |_| {
                 async move {
-                    tell.send(()).unwrap();
+                    report.send(()).unwrap();
                     wait.await.unwrap();
                     Ok(())
                 }
@@ -132,10 +132,10 @@ pub(crate) async fn pool_connections_in_use_are_reported(world: World) {
             });
             work.await.unwrap();
         });
-        told.await.unwrap();
+        reported.await.unwrap();
         assert_eq!(writers(other).in_use, 1);
         release.send(()).unwrap();
-        held.await.unwrap();
+        busy_write.await.unwrap();
     }
     assert_eq!(writers(store).in_use, 0);
 }

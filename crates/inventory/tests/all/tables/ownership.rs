@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use inventory::tables::endpoint_notices::{EndpointNotice, put_notices};
-use inventory::tables::kept_tags::{KEPT_PLACES_MAX, TagsRow, put_kept_tags};
+use inventory::tables::kept_tags::{RESOURCES_PER_CERTIFICATE_MAX, TagsRow, put_resource_tags};
 use inventory::tables::ownership::{
     OWNERSHIP_NAMES_MAX, OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipSettings, delete_ownership_rule,
     insert_ownership_rule, last_ownership_position, note_ownership_changed, update_ownership_rule,
@@ -110,11 +110,11 @@ pub(crate) async fn certificate_names_and_watch_groups_are_read_in_bulk(world: W
     assert_eq!(names.len(), 2);
     assert!(inventory::tables::Ownership::of(store).names(Vec::new()).await.unwrap().is_empty());
 
-    let looked =
+    let endpoints =
         inventory::tables::EndpointNotices::of(store).seen_endpoints(scan.id, 0, NOW, 10).await.unwrap();
-    assert_eq!(looked[0].address, Some("192.0.2.1".parse().unwrap()));
+    assert_eq!(endpoints[0].address, Some("192.0.2.1".parse().unwrap()));
     let watch = Uuid::now_v7();
-    let row = looked.iter().find(|seen| seen.endpoint.host == "b.example").unwrap().row;
+    let row = endpoints.iter().find(|seen| seen.endpoint.host == "b.example").unwrap().row;
     let group = WatchSettings {
         name: "edge".to_owned(),
         group: "prod".to_owned(),
@@ -123,16 +123,16 @@ pub(crate) async fn certificate_names_and_watch_groups_are_read_in_bulk(world: W
         jitter_us: 0,
         enabled: true,
     };
-    let told = store.write("told", move |tx| {
+    let notified = store.write("told", move |tx| {
         async move {
             let times = WatchTimes { planned_at_us: NOW, next_run_at_us: NOW };
             insert_watch(tx, watch, &group, times, NOW).await?;
-            let told = EndpointNotice { leaf: 1, issuer: 1, chain: 0, conditions: 0, expiry: false };
-            put_notices(tx, watch, &[(row, told)]).await
+            let notified = EndpointNotice { leaf: 1, issuer: 1, chain: 0, conditions: 0, expiry: false };
+            put_notices(tx, watch, &[(row, notified)]).await
         }
         .boxed()
     });
-    told.await.unwrap();
+    notified.await.unwrap();
     let before = store.statements_sent();
     let groups = inventory::tables::Ownership::of(store)
         .groups(&[key("a.example"), key("b.example"), key("c.example")])
@@ -145,53 +145,58 @@ pub(crate) async fn certificate_names_and_watch_groups_are_read_in_bulk(world: W
 pub(crate) async fn tags_are_stored_by_endpoint_and_read_by_certificate(world: World) {
     let store = &world.store;
     let long = "n".repeat(store::HOST_BYTES_MAX + 1);
-    let kept = |host: &str, leaf: Option<u8>, tags: Option<&str>| TagsRow {
+    let tags_row = |host: &str, leaf: Option<u8>, tags: Option<&str>| TagsRow {
         protocol: "aws-acm".to_owned(),
         host: host.to_owned(),
         sha256: leaf.map(|leaf| [leaf; 32]),
         tags: tags.map(str::to_owned),
     };
     let put = async |some: Vec<TagsRow>| {
-        store.write("put", move |tx| put_kept_tags(tx, some).boxed()).await.unwrap();
+        store.write("put", move |tx| put_resource_tags(tx, some).boxed()).await.unwrap();
     };
     put(vec![
-        kept("b", Some(1), Some("{\"b\":\"1\"}")),
-        kept("a", Some(1), Some("{\"a\":\"1\"}")),
-        kept("waiting", None, Some("{\"w\":\"1\"}")),
-        kept(&long, Some(2), Some("{\"l\":\"1\"}")),
+        tags_row("b", Some(1), Some("{\"b\":\"1\"}")),
+        tags_row("a", Some(1), Some("{\"a\":\"1\"}")),
+        tags_row("waiting", None, Some("{\"w\":\"1\"}")),
+        tags_row(&long, Some(2), Some("{\"l\":\"1\"}")),
     ])
     .await;
-    let place = |host: &str| EndpointKey { protocol: "aws-acm".to_owned(), port: 0, ..key(host) };
+    let resource = |host: &str| EndpointKey { protocol: "aws-acm".to_owned(), port: 0, ..key(host) };
     let before = store.statements_sent();
-    let places = [place("waiting"), place("none"), place("b"), place(&long)];
-    let of_places = inventory::tables::PlaceTags::of(store).of_places(&places).await.unwrap();
+    let resources = [resource("waiting"), resource("none"), resource("b"), resource(&long)];
+    let of_resources = inventory::tables::ResourceTags::of(store).of_resources(&resources).await.unwrap();
     assert_eq!(store.statements_sent() - before, 1);
     let text = |text: &str| text.to_owned();
     assert_eq!(
-        of_places,
+        of_resources,
         [(0, text("{\"w\":\"1\"}")), (2, text("{\"b\":\"1\"}")), (3, text("{\"l\":\"1\"}"))].into()
     );
-    let of_leaves = inventory::tables::PlaceTags::of(store)
+    let of_leaves = inventory::tables::ResourceTags::of(store)
         .tags_of_certificates(vec![[1; 32], [2; 32], [9; 32]])
         .await
         .unwrap();
     assert_eq!(of_leaves[&[1; 32]], ["{\"a\":\"1\"}", "{\"b\":\"1\"}"], "by place");
     assert_eq!((of_leaves[&[2; 32]].len(), of_leaves.len()), (1, 2));
     assert!(
-        inventory::tables::PlaceTags::of(store).tags_of_certificates(Vec::new()).await.unwrap().is_empty()
+        inventory::tables::ResourceTags::of(store).tags_of_certificates(Vec::new()).await.unwrap().is_empty()
     );
 
     // Another certificate at the same location, other tags, then no tags.
-    put(vec![kept("a", Some(3), Some("{\"a\":\"2\"}")), kept("b", None, None)]).await;
-    let of_leaves =
-        inventory::tables::PlaceTags::of(store).tags_of_certificates(vec![[1; 32], [3; 32]]).await.unwrap();
+    put(vec![tags_row("a", Some(3), Some("{\"a\":\"2\"}")), tags_row("b", None, None)]).await;
+    let of_leaves = inventory::tables::ResourceTags::of(store)
+        .tags_of_certificates(vec![[1; 32], [3; 32]])
+        .await
+        .unwrap();
     assert_eq!(of_leaves, [([3; 32], vec![text("{\"a\":\"2\"}")])].into());
 
     // One certificate in very many locations: only the first ones are read.
-    put((0..KEPT_PLACES_MAX + 9).map(|n| kept(&format!("n{n:03}"), Some(7), Some("{}"))).collect()).await;
+    put((0..RESOURCES_PER_CERTIFICATE_MAX + 9)
+        .map(|n| tags_row(&format!("n{n:03}"), Some(7), Some("{}")))
+        .collect())
+    .await;
     let of_leaves =
-        inventory::tables::PlaceTags::of(store).tags_of_certificates(vec![[7; 32]]).await.unwrap();
-    assert_eq!(of_leaves[&[7; 32]].len(), KEPT_PLACES_MAX);
+        inventory::tables::ResourceTags::of(store).tags_of_certificates(vec![[7; 32]]).await.unwrap();
+    assert_eq!(of_leaves[&[7; 32]].len(), RESOURCES_PER_CERTIFICATE_MAX);
 
     let noted = store.write("note", |tx| note_ownership_changed(tx, NOW + 5).boxed());
     noted.await.unwrap();

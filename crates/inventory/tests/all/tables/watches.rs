@@ -85,10 +85,10 @@ pub(crate) async fn watch_is_created_updated_and_deleted(world: World) {
     assert_eq!(inventory::tables::Watches::of(store).named("b").await.unwrap().as_ref(), Some(&row));
     assert_eq!(inventory::tables::Watches::of(store).named("B").await.unwrap(), None);
 
-    let again = settings("b");
+    let repeated = settings("b");
     let taken = store
         .write("again", move |tx| {
-            async move { insert_watch(tx, Uuid::now_v7(), &again, at(NOW), NOW).await }.boxed()
+            async move { insert_watch(tx, Uuid::now_v7(), &repeated, at(NOW), NOW).await }.boxed()
         })
         .await
         .unwrap();
@@ -122,12 +122,12 @@ pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: Wo
     // Both nodes claim at the same time.
     let (first, second) = tokio::join!(claim(store, one, NOW + 10), claim(store, two, NOW + 10));
     assert_eq!(first.len() + second.len(), 1);
-    let (held, holder, other) = match (first.first(), second.first()) {
+    let (claimed, holder, other) = match (first.first(), second.first()) {
         (Some(row), None) => (row.clone(), one, two),
         (None, Some(row)) => (row.clone(), two, one),
         rows => panic!("one of them has it: {rows:?}"),
     };
-    let run = held.run.clone().unwrap();
+    let run = claimed.run.clone().unwrap();
     assert_eq!((run.began_at_us, run.scan, run.holder), (NOW + 10, None, Some(holder)));
     assert_eq!(run.until_us, Some(NOW + 10 + LEASE));
     let want = store.write("want", move |tx| set_watch_due(tx, id, NOW).boxed()).await.unwrap();
@@ -135,11 +135,11 @@ pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: Wo
 
     let scan = Uuid::now_v7();
     let fill = |by, claims| store.write("fill", move |tx| set_watch_scan(tx, id, by, claims, scan).boxed());
-    assert!(fill(holder, held.claims).await.unwrap());
-    assert!(!fill(other, held.claims).await.unwrap() && !fill(holder, held.claims + 1).await.unwrap());
-    assert!(!end(store, &held, other, Some(scan), NOW + 20).await);
-    assert!(end(store, &held, holder, Some(scan), NOW + 20).await);
-    assert!(!end(store, &held, holder, Some(scan), NOW + 30).await, "it has ended");
+    assert!(fill(holder, claimed.claims).await.unwrap());
+    assert!(!fill(other, claimed.claims).await.unwrap() && !fill(holder, claimed.claims + 1).await.unwrap());
+    assert!(!end(store, &claimed, other, Some(scan), NOW + 20).await);
+    assert!(end(store, &claimed, holder, Some(scan), NOW + 20).await);
+    assert!(!end(store, &claimed, holder, Some(scan), NOW + 30).await, "it has ended");
     let row =
         store.write("read", move |tx| async move { watch(tx, id).await }.boxed()).await.unwrap().unwrap();
     let last = row.last.unwrap();
@@ -194,15 +194,15 @@ pub(crate) async fn many_watches_are_claimed_or_renewed_in_one_statement(world: 
         make(store, &format!("w{n:02}"), NOW + n).await;
     }
     let before = store.statements_sent();
-    let held = inventory::tables::Watches::of(store).claim(one, NOW + 100, NOW + LEASE, 15).await.unwrap();
-    let runs: Vec<_> = held.iter().map(|row| (row.id, row.claims)).collect();
+    let claimed = inventory::tables::Watches::of(store).claim(one, NOW + 100, NOW + LEASE, 15).await.unwrap();
+    let runs: Vec<_> = claimed.iter().map(|row| (row.id, row.claims)).collect();
     assert_eq!(
         inventory::tables::Watches::of(store).renew(one, &runs, NOW + 2 * LEASE).await.unwrap().len(),
         15
     );
     let sent = store.statements_sent() - before;
     assert!(sent <= 2, "{sent} statements");
-    let mut names: Vec<_> = held.iter().map(|row| row.settings.name.clone()).collect();
+    let mut names: Vec<_> = claimed.iter().map(|row| row.settings.name.clone()).collect();
     names.sort();
     assert_eq!((names.len(), names[14].as_str()), (15, "w14"), "the longest due");
     assert_eq!(claim(store, Uuid::now_v7(), NOW + 100).await.len(), 5);
@@ -247,8 +247,8 @@ pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(
             .await
             .unwrap();
         assert_eq!(found.len(), 1);
-        let RunProgress { observations, parts, parts_ended, parts_held } = found[&scan];
-        (observations, parts, parts_ended, parts_held)
+        let RunProgress { observations, parts, parts_ended, parts_leased } = found[&scan];
+        (observations, parts, parts_ended, parts_leased)
     };
     assert_eq!((progress(NOW).await, progress(NOW + LEASE).await), ((0, 5, 0, 5), (0, 5, 0, 0)));
 
@@ -260,10 +260,10 @@ pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(
         "it is another's"
     );
     assert_eq!(progress(NOW).await, (0, 5, 1, 4));
-    let kept = inventory::tables::WatchParts::of(store).renew(one, &mine, NOW + LEASE / 2).await.unwrap();
-    assert_eq!(kept, [(scan, mine[1].part)], "the ended one is nobody's to keep");
-    let (again, numbers) = claim(two, None, NOW + LEASE / 2, 9).await;
-    assert_eq!((numbers, again[0].claims), (vec![mine[1].part], 2));
+    let renewed = inventory::tables::WatchParts::of(store).renew(one, &mine, NOW + LEASE / 2).await.unwrap();
+    assert_eq!(renewed, [(scan, mine[1].part)], "the ended one is nobody's to keep");
+    let (repeated, numbers) = claim(two, None, NOW + LEASE / 2, 9).await;
+    assert_eq!((numbers, repeated[0].claims), (vec![mine[1].part], 2));
     assert!(!inventory::tables::WatchParts::of(store).end(&mine[1], one, "{}").await.unwrap());
     assert!(
         inventory::tables::WatchParts::of(store).renew(one, &mine, NOW + LEASE).await.unwrap().is_empty()

@@ -87,8 +87,9 @@ pub(crate) async fn issuer_deletion_removes_account_health_and_orders(world: Wor
         IssuerOrder { spki_sha256: [7; 32], url: Some("u".to_owned()), chain: None, created_at_us: NOW };
     issuers::tables::ExternalIssuers::of(store).put_order(id, "k", order.clone()).await.unwrap();
     issuers::tables::ExternalIssuers::of(store).put_order(other, "k", order.clone()).await.unwrap();
-    let gone = store.write("test", move |tx| async move { delete_configured_issuer(tx, id).await }.boxed());
-    assert!(gone.await.unwrap());
+    let deleted =
+        store.write("test", move |tx| async move { delete_configured_issuer(tx, id).await }.boxed());
+    assert!(deleted.await.unwrap());
     assert_eq!(issuers::tables::ExternalIssuers::of(store).get(id).await.unwrap(), None);
     assert_eq!(issuers::tables::ExternalIssuers::of(store).order(id, "k").await.unwrap(), None);
     assert_eq!(issuers::tables::ExternalIssuers::of(store).order(other, "k").await.unwrap(), Some(order));

@@ -13,7 +13,7 @@ fn attributes(text: &str) -> Attributes {
 
 #[test]
 fn formulas_evaluate_as_expected() {
-    for (text, place, wanted) in [
+    for (text, node, wanted) in [
         ("country: JP or (not region: EU)", "country=JP region=EU", true),
         ("country: JP or (not region: EU)", "country=US region=ENAM", true),
         ("country: JP or (not region: EU)", "country=DE region=EU", false),
@@ -44,9 +44,9 @@ fn formulas_evaluate_as_expected() {
         ("country: not", "country=not", true),
         ("country: or or country: and", "country=and", true),
     ] {
-        let (read, place) = (formula(text), attributes(place));
-        assert_eq!(read.satisfied_by(&place), wanted, "{text} at {place}");
-        assert_eq!(read.canonical().satisfied_by(&place), wanted, "{} at {place}", read.canonical());
+        let (read, node) = (formula(text), attributes(node));
+        assert_eq!(read.satisfied_by(&node), wanted, "{text} at {node}");
+        assert_eq!(read.canonical().satisfied_by(&node), wanted, "{} at {node}", read.canonical());
     }
 }
 
@@ -114,7 +114,7 @@ fn formula_length_depth_and_size_are_limited() {
     assert_eq!(formula(&many(ATOMS_MAX)).canonical(), formula("a: 1"));
     assert_eq!(Formula::parse(&many(ATOMS_MAX + 1)).unwrap_err().trouble, FormulaErrorKind::TooMany);
 
-    let long = |octets: usize| format!("a: 1{}", " ".repeat(octets - 4));
+    let long = |length: usize| format!("a: 1{}", " ".repeat(length - 4));
     assert_eq!(formula(&long(TEXT_MAX)), formula("a: 1"));
     assert_eq!(Formula::parse(&long(TEXT_MAX + 1)).unwrap_err().trouble, FormulaErrorKind::TooLong);
     // The input is short, but its normal form would be too long: 50 conditions of 80 characters, each with a `not`.
@@ -155,7 +155,7 @@ fn places() -> impl Strategy<Value = Attributes> {
 }
 
 /// Evaluates a formula from its negation normal form alone.
-fn by_canonical(text: &str, place: &Attributes) -> bool {
+fn by_canonical(text: &str, node: &Attributes) -> bool {
     // The normal form has no `not` before parentheses, so splitting its text is enough to parse it.
     let atom = |part: &str| {
         let (negated, condition) = match part.strip_prefix("not ") {
@@ -163,7 +163,7 @@ fn by_canonical(text: &str, place: &Attributes) -> bool {
             None => (false, part),
         };
         let (name, value) = condition.split_once(": ").unwrap();
-        place.get(name).is_some_and(|found| (found == value) != negated)
+        node.get(name).is_some_and(|found| (found == value) != negated)
     };
     text.split(" or ").any(|all| all.split(" and ").all(atom))
 }
@@ -183,21 +183,21 @@ proptest! {
         let written = canonical.to_string();
         prop_assert_eq!(formula(&written), canonical.clone());
         prop_assert!(!written.contains("not ("), "{}", written);
-        for place in &places {
-            prop_assert_eq!(read.satisfied_by(place), canonical.satisfied_by(place), "{} / {} at {}", read, canonical, place);
+        for node in &places {
+            prop_assert_eq!(read.satisfied_by(node), canonical.satisfied_by(node), "{} / {} at {}", read, canonical, node);
             if !written.contains('(') {
-                prop_assert_eq!(canonical.satisfied_by(place), by_canonical(&written, place), "{} at {}", written, place);
+                prop_assert_eq!(canonical.satisfied_by(node), by_canonical(&written, node), "{} at {}", written, node);
             }
         }
     }
 
     /// `x` and `not x` never both hold. Both fail only where an attribute is missing.
     #[test]
-    fn formula_and_its_negation_exclude_each_other(text in texts(), place in places()) {
+    fn formula_and_its_negation_exclude_each_other(text in texts(), node in places()) {
         let (read, negated) = (formula(&text), formula(&format!("not ({text})")));
-        prop_assert!(!(read.satisfied_by(&place) && negated.satisfied_by(&place)));
-        if read.atoms().iter().all(|(name, _)| place.get(name).is_some()) {
-            prop_assert!(read.satisfied_by(&place) || negated.satisfied_by(&place));
+        prop_assert!(!(read.satisfied_by(&node) && negated.satisfied_by(&node)));
+        if read.atoms().iter().all(|(name, _)| node.get(name).is_some()) {
+            prop_assert!(read.satisfied_by(&node) || negated.satisfied_by(&node));
         }
     }
 

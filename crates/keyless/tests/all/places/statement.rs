@@ -74,8 +74,8 @@ async fn only_ed25519_keys_sign_and_verify_statements() {
 async fn statement_with_unknown_fields_is_accepted_and_oversized_rejected() {
     let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
     let signed_of = |payload: String| {
-        let octets = [b"bulla key node statement v1\n", payload.as_bytes()].concat();
-        let signature = key.sign_now(&octets).unwrap();
+        let bytes = [b"bulla key node statement v1\n", payload.as_bytes()].concat();
+        let signature = key.sign_now(&bytes).unwrap();
         let signature = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, signature);
         SignedStatement { payload, signature }
     };

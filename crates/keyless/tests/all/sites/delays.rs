@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Way, alone};
+use fleet::network::{LinkConditions, alone};
 use futures_util::future::join_all;
 use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
 use keyless::native::proto::SignRequest;
@@ -79,21 +79,21 @@ fn requests_to_a_distant_node_do_not_delay_local_requests() {
         world.clients.block_on(async {
             let client = Client::start(&options, ClientMetrics::default()).unwrap();
             let (quiet, _) = mixed(&client, near, None).await;
-            let (beside, fars) = mixed(&client, near, Some(far)).await;
+            let (loaded, fars) = mixed(&client, near, Some(far)).await;
             assert_eq!(world.home.node.figure("bulla_keyless_connections"), 1.0);
             println!(
                 "row 1: near work at {RATE}/s on one connection: {}; with {} % that goes 200 ms and waits: {}",
                 quiet.shown(),
                 100 / FAR_EVERY,
-                beside.shown(),
+                loaded.shown(),
             );
             // None of them has been answered.
-            until(|| world.asked()[0] == fars.len()).await;
+            until(|| world.requested()[0] == fars.len()).await;
             world.gates[0].send_replace(true);
             fars.join_all().await;
             client.stop().await;
         });
-        assert_eq!(world.held[0].signed.load(Relaxed), 2 * (RATE / FAR_EVERY) as usize);
+        assert_eq!(world.gated_keys[0].signed.load(Relaxed), 2 * (RATE / FAR_EVERY) as usize);
         world.stop();
     });
 }
@@ -110,7 +110,7 @@ fn one_connection_carries_many_concurrent_requests() {
             let sign = |_| client.sign(request(0, &world.key, EC, &[1; 32]), patient());
             world.gates[0].send_replace(false);
             let opened = async {
-                until(|| world.asked()[0] == MANY).await;
+                until(|| world.requested()[0] == MANY).await;
                 world.gates[0].send_replace(true);
             };
             let (done, ()) = tokio::join!(join_all((0..MANY).map(sign)), opened);
@@ -141,16 +141,16 @@ fn deadline_error_names_the_last_hop_and_nothing_is_signed_later() {
         let router = RouterOptions { margin: Duration::from_secs(5), ..calm() };
         let mut world = World::with(&[100], router, Vec::new());
         let outside = world.network.site().unwrap();
-        world.network.set(&outside, &world.home.site, Way::round_trip(Duration::from_millis(50)));
+        world.network.set(&outside, &world.home.site, LinkConditions::round_trip(Duration::from_millis(50)));
         world.gates[0].send_replace(false);
-        let there = outside.runtime().unwrap();
-        let client = world.client_of("outside", &there);
+        let remote = outside.runtime().unwrap();
+        let client = world.client_of("outside", &remote);
         let late = SignRequest { timeout_ms: 15_000, ..request(0, &world.key, EC, &[1; 32]) };
         let one = move || {
             let (client, late) = (client.clone(), late.clone());
             async move { client.sign(late, patient()).await }
         };
-        let all = there.spawn(async move { join_all((0..MANY).map(|_| one())).await });
+        let all = remote.spawn(async move { join_all((0..MANY).map(|_| one())).await });
         for done in world.clients.block_on(all).unwrap() {
             let status = done.unwrap_err();
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -158,8 +158,8 @@ fn deadline_error_names_the_last_hop_and_nothing_is_signed_later() {
         }
         world.gates[0].send_replace(true);
         let load = world.clients.block_on(world.sign_at(1, Duration::ZERO));
-        assert_eq!((load.signed, world.asked()[0]), (1, MANY + 1));
-        let signed = world.held[0].signed.load(Relaxed);
+        assert_eq!((load.signed, world.requested()[0]), (1, MANY + 1));
+        let signed = world.gated_keys[0].signed.load(Relaxed);
         println!(
             "row 5: {MANY} late, all told so by the last of three; signed after the deadline: {}",
             signed - 1
@@ -181,26 +181,26 @@ fn abandoned_requests_are_cancelled_at_the_distant_node() {
             let sign = |_| client.sign(request(0, &world.key, EC, &[1; 32]), patient());
             tokio::select! {
                 _ = join_all((0..MANY).map(sign)) => panic!("the gate is closed"),
-                () = until(|| world.asked()[0] == MANY) => {}
+                () = until(|| world.requested()[0] == MANY) => {}
             }
             let began = Instant::now();
-            let there = || world.others[0].node.figure("bulla_keyless_elsewhere_in_flight");
-            let here = || world.home.node.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}");
-            until(|| here() == 0.0).await;
-            let gone = began.elapsed();
+            let remote = || world.others[0].node.figure("bulla_keyless_elsewhere_in_flight");
+            let local = || world.home.node.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}");
+            until(|| local() == 0.0).await;
+            let cancelled_after = began.elapsed();
             // The cancellation is sent before the next request.
             let last = async { assert!(sign(0).await.is_ok()) };
             let opened = async {
-                until(|| world.asked()[0] == MANY + 1).await;
-                until(|| there() <= 1.0).await;
+                until(|| world.requested()[0] == MANY + 1).await;
+                until(|| remote() <= 1.0).await;
                 world.gates[0].send_replace(true);
             };
             tokio::join!(last, opened);
             // Without cancellation they would end at their deadline, a minute later.
             assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-            println!("row 6: {MANY} given up: none under way here after {gone:.1?}, none signed 100 ms away");
+            println!("row 6: {MANY} given up: none under way here after {cancelled_after:.1?}, none signed 100 ms away");
         });
-        assert_eq!(world.held[0].signed.load(Relaxed), 1);
+        assert_eq!(world.gated_keys[0].signed.load(Relaxed), 1);
         world.stop();
     });
 }
@@ -212,46 +212,46 @@ fn trace_shows_which_stage_is_slow() {
     const SLOW_US: u64 = SLOW.as_micros() as u64;
     alone(|| {
         let world = World::new(&[20]);
-        let told = |place: &Fixture, trace: &str| -> serde_json::Value {
+        let trace_json = |fixture: &Fixture, trace: &str| -> serde_json::Value {
             let began = Instant::now();
             loop {
-                let text = place.node.metrics.traces().answer(&format!("/traces/{trace}")).unwrap();
-                let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-                if let [request] = told["requests"].as_array().unwrap().as_slice() {
+                let text = fixture.node.metrics.traces().answer(&format!("/traces/{trace}")).unwrap();
+                let trace_json: serde_json::Value = serde_json::from_str(&text).unwrap();
+                if let [request] = trace_json["requests"].as_array().unwrap().as_slice() {
                     return request.clone();
                 }
-                assert!(began.elapsed() < TIMEOUT, "{told}");
+                assert!(began.elapsed() < TIMEOUT, "{trace_json}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
         let us = |request: &serde_json::Value, stage: &str| {
             request["stages"][stage].as_u64().unwrap_or_else(|| panic!("no {stage}: {request}"))
         };
-        let (key, way) = ("a".repeat(32), "b".repeat(32));
-        let ask = |trace: &str| {
+        let (key, link) = ("a".repeat(32), "b".repeat(32));
+        let sign_traced = |trace: &str| {
             let traceparent = format!("00-{trace}-00f067aa0ba902b7-01");
-            let asked = SignRequest { traceparent, ..request(0, &world.key, EC, &[1; 32]) };
+            let requested = SignRequest { traceparent, ..request(0, &world.key, EC, &[1; 32]) };
             let client = world.home.node.client();
-            async move { client.sign(asked, patient()).await.unwrap() }
+            async move { client.sign(requested, patient()).await.unwrap() }
         };
         world.clients.block_on(async {
             world.gates[0].send_replace(false);
             let opened = async {
-                until(|| world.asked()[0] == 1).await;
+                until(|| world.requested()[0] == 1).await;
                 tokio::time::sleep(SLOW).await;
                 world.gates[0].send_replace(true);
             };
-            tokio::join!(ask(&key), opened);
-            world.set(0, Way::round_trip(SLOW));
-            ask(&way).await;
+            tokio::join!(sign_traced(&key), opened);
+            world.set(0, LinkConditions::round_trip(SLOW));
+            sign_traced(&link).await;
         });
-        let (here, there) = (told(&world.home, &key), told(&world.others[0], &key));
-        assert!(us(&there, "sign_us") >= SLOW_US, "{there}");
-        println!("row 13: a slow key: {} there, {} here", there["stages"], here["stages"]);
-        assert_eq!(there["parent_id"], here["span_id"]);
-        let (here, there) = (told(&world.home, &way), told(&world.others[0], &way));
-        println!("row 13: a slow way: {} there, {} here", there["stages"], here["stages"]);
-        assert!(us(&here, "wire_us") >= there["took_us"].as_u64().unwrap() + SLOW_US, "{here} {there}");
+        let (local, remote) = (trace_json(&world.home, &key), trace_json(&world.others[0], &key));
+        assert!(us(&remote, "sign_us") >= SLOW_US, "{remote}");
+        println!("row 13: a slow key: {} there, {} here", remote["stages"], local["stages"]);
+        assert_eq!(remote["parent_id"], local["span_id"]);
+        let (local, remote) = (trace_json(&world.home, &link), trace_json(&world.others[0], &link));
+        println!("row 13: a slow way: {} there, {} here", remote["stages"], local["stages"]);
+        assert!(us(&local, "wire_us") >= remote["took_us"].as_u64().unwrap() + SLOW_US, "{local} {remote}");
         world.stop();
     });
 }

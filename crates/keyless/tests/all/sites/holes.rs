@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Way, alone};
+use fleet::network::{LinkConditions, alone};
 use keyless::routing::RouterOptions;
 
 use super::{World, calm};
@@ -21,7 +21,7 @@ fn black_holed_sites_do_not_delay_requests() {
     alone(|| {
         let world = World::unconnected(&[20; SITES], calm(), Vec::new());
         for hole in 0..HOLES {
-            world.set(hole, Way::hole());
+            world.set(hole, LinkConditions::hole());
         }
         world.connect();
         world.until_reached(SITES - HOLES);
@@ -34,7 +34,7 @@ fn black_holed_sites_do_not_delay_requests() {
         assert_eq!(load.signed, COUNT as usize);
         // A request that waited for such a connection would wait for its timeout. The network takes a hundredth of a second.
         assert!(load.part(50) < TIMEOUT / 3, "they wait for connections");
-        assert_eq!(world.asked()[..HOLES], [0; HOLES]);
+        assert_eq!(world.requested()[..HOLES], [0; HOLES]);
         // Connections to each were attempted all the time.
         let site = &world.others[0].site;
         let (_, lost) = world.network.packets(&world.home.site, site);
@@ -61,22 +61,22 @@ fn losing_the_nearest_site_adds_little_load_to_the_others() {
                 let mut at = 0;
                 while at < COUNT as usize / 3 {
                     tokio::time::sleep(5 * MS).await;
-                    at = world.asked().iter().sum();
+                    at = world.requested().iter().sum();
                 }
-                world.set(0, Way::hole());
+                world.set(0, LinkConditions::hole());
                 at
             };
             tokio::join!(world.sign_at(COUNT, 4 * MS), dark)
         });
-        let asked = world.asked();
-        let all: usize = asked.iter().sum();
+        let requested = world.requested();
+        let all: usize = requested.iter().sum();
         let of =
             |kind| world.home.node.figure(&format!("bulla_keyless_second_tries_total{{kind=\"{kind}\"}}"));
         let lost_at =
             |site| format!("bulla_keyless_site_errors_total{{site=\"site-{site}\",error=\"lost\"}}");
         let lost: f64 = (2..=4).map(|site| world.home.node.figure(&lost_at(site))).sum();
         println!(
-            "row 12: the nearest dark after {at} of {COUNT}: {} signed, {}; asked {asked:?}; lost {lost}, retried {}, hedged {}, \
+            "row 12: the nearest dark after {at} of {COUNT}: {} signed, {}; asked {requested:?}; lost {lost}, retried {}, hedged {}, \
              out of budget {}",
             load.signed,
             load.shown(),
@@ -85,8 +85,8 @@ fn losing_the_nearest_site_adds_little_load_to_the_others() {
             of("out-of-budget")
         );
         assert_eq!(load.signed, COUNT as usize, "nothing was lost");
-        assert!(all <= COUNT as usize * 11 / 10 + 10 + lost as usize, "{asked:?}, lost {lost}");
-        assert!(asked[1] > 0, "the next nearest is asked: {asked:?}");
+        assert!(all <= COUNT as usize * 11 / 10 + 10 + lost as usize, "{requested:?}, lost {lost}");
+        assert!(requested[1] > 0, "the next nearest is asked: {requested:?}");
         world.stop();
     });
 }
@@ -98,8 +98,9 @@ fn site_that_joins_under_load_is_used_without_errors() {
     const MORE: u32 = 100;
     alone(|| {
         let world = World::unconnected(&[5, 80], calm(), Vec::new());
-        let without: Vec<_> = [&world.home, &world.others[1]].map(|place| place.node.member.clone()).into();
-        world.places().for_each(|place| place.set_members(without.clone()));
+        let without: Vec<_> =
+            [&world.home, &world.others[1]].map(|fixture| fixture.node.member.clone()).into();
+        world.fixtures().for_each(|fixture| fixture.set_members(without.clone()));
         world.until_reached(1);
         let has_come = Cell::new(false);
         let (load, after) = world.clients.block_on(async {
@@ -107,7 +108,7 @@ fn site_that_joins_under_load_is_used_without_errors() {
                 tokio::time::sleep(500 * MS).await;
                 let began = Instant::now();
                 world.connect();
-                while world.asked()[0] == 0 {
+                while world.requested()[0] == 0 {
                     assert!(began.elapsed() < TIMEOUT, "it is not asked");
                     tokio::time::sleep(5 * MS).await;
                 }
@@ -141,7 +142,7 @@ fn packet_loss_delays_but_fails_no_signature() {
     alone(|| {
         let world = World::new(&[40]);
         let clean = world.clients.block_on(world.sign_at(COUNT, 5 * MS));
-        world.set(0, Way { lost_of_1000: 50, ..Way::round_trip(40 * MS) });
+        world.set(0, LinkConditions { lost_of_1000: 50, ..LinkConditions::round_trip(40 * MS) });
         let lossy = world.clients.block_on(world.sign_at(COUNT, 5 * MS));
         let (packets, lost) = world.network.packets(&world.home.site, &world.others[0].site);
         println!(
@@ -150,7 +151,7 @@ fn packet_loss_delays_but_fails_no_signature() {
             lossy.shown()
         );
         assert_eq!((clean.signed, lossy.signed), (COUNT as usize, COUNT as usize));
-        assert_eq!(world.held[0].signed.load(Relaxed), 2 * COUNT as usize, "each once");
+        assert_eq!(world.gated_keys[0].signed.load(Relaxed), 2 * COUNT as usize, "each once");
         assert!(lost > 0);
         world.stop();
     });

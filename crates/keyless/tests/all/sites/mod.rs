@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Network, Site, Way};
+use fleet::network::{LinkConditions, Network, Site};
 use keyless::Source;
 use keyless::client::ClientTls;
 use keyless::native::Client;
@@ -73,7 +73,7 @@ impl Fixture {
     }
 
     fn set_members(&self, members: Vec<Member>) {
-        let _there = self.runtime.enter();
+        let _entered = self.runtime.enter();
         self.node.router.set_members(members);
     }
 
@@ -93,7 +93,7 @@ struct World {
     network: Network,
     home: Fixture,
     others: Vec<Fixture>,
-    held: Vec<Arc<Gated>>,
+    gated_keys: Vec<Arc<Gated>>,
     gates: Vec<watch::Sender<bool>>,
     holders: Arc<Holders>,
     key: PrivateKey,
@@ -103,22 +103,22 @@ struct World {
 }
 
 impl World {
-    fn new(ways_ms: &[u64]) -> Self {
-        Self::with(ways_ms, calm(), Vec::new())
+    fn new(round_trips_ms: &[u64]) -> Self {
+        Self::with(round_trips_ms, calm(), Vec::new())
     }
 
-    fn with(ways_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
-        let world = Self::unconnected(ways_ms, router, tenants);
+    fn with(round_trips_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
+        let world = Self::unconnected(round_trips_ms, router, tenants);
         world.connect();
         world.until_reached(world.others.len());
         world
     }
 
-    fn unconnected(ways_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
+    fn unconnected(round_trips_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
         let ca = Arc::new(Authority::new("nodes"));
         let mut network = Network::new().unwrap();
         // TLS clients may connect from any site.
-        let here = SocketAddr::from(([0, 0, 0, 0], 0));
+        let any_address = SocketAddr::from(([0, 0, 0, 0], 0));
         let tls = TlsOptions {
             certificate: ca.leaf(&[SERVER_AUTH]).certified(),
             client_roots: vec![ca.der.clone()],
@@ -130,25 +130,30 @@ impl World {
             handshake_timeout: TIMEOUT,
             ..Options::default()
         };
-        let options = Options { tls: Some((here, tls)), native: Some(here), tenants, ..patient.clone() };
+        let options =
+            Options { tls: Some((any_address, tls)), native: Some(any_address), tenants, ..patient.clone() };
         let home = Fixture::new(&mut network, &ca, 1, router.clone(), options);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, way_ms) in ways_ms.iter().enumerate() {
-            let place = Fixture::new(&mut network, &ca, at as u8 + 2, router.clone(), patient.clone());
-            network.set(&home.site, &place.site, Way::round_trip(Duration::from_millis(*way_ms)));
+        let (mut others, mut gated_keys, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, round_trip_ms) in round_trips_ms.iter().enumerate() {
+            let fixture = Fixture::new(&mut network, &ca, at as u8 + 2, router.clone(), patient.clone());
+            network.set(
+                &home.site,
+                &fixture.site,
+                LinkConditions::round_trip(Duration::from_millis(*round_trip_ms)),
+            );
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
-            place.node.holds("", vec![gated.clone()]);
-            others.push(place);
-            held.push(gated);
+            fixture.node.holds("", vec![gated.clone()]);
+            others.push(fixture);
+            gated_keys.push(gated);
             gates.push(gate);
         }
-        let there = home.runtime.enter();
+        let entered = home.runtime.enter();
         let holders = home.node.router.holders(others.iter().map(|other| other.node.member.id).collect());
-        drop(there);
+        drop(entered);
         let clients = Runtime::new().unwrap();
-        let world = Self { network, home, others, held, gates, holders, key, ca, clients };
+        let world = Self { network, home, others, gated_keys, gates, holders, key, ca, clients };
         world.home.node.keys.put_sources("routed", vec![world.routed(&world.key)]);
         world
     }
@@ -162,25 +167,25 @@ impl World {
     /// Adds another key to all other nodes, with its own gates.
     fn one_more_key(&self) -> (PrivateKey, Vec<Arc<Gated>>, Vec<watch::Sender<bool>>) {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let (mut held, mut gates) = (Vec::new(), Vec::new());
-        for (other, first) in self.others.iter().zip(&self.held) {
+        let (mut gated_keys, mut gates) = (Vec::new(), Vec::new());
+        for (other, first) in self.others.iter().zip(&self.gated_keys) {
             let (gated, gate) = Gated::of(key.clone());
             other.node.holds("", vec![first.clone() as KeyRef, gated.clone()]);
-            held.push(gated);
+            gated_keys.push(gated);
             gates.push(gate);
         }
         self.home.node.keys.put_sources("routed", vec![self.routed(&self.key), self.routed(&key)]);
-        (key, held, gates)
+        (key, gated_keys, gates)
     }
 
-    fn places(&self) -> impl Iterator<Item = &Fixture> {
+    fn fixtures(&self) -> impl Iterator<Item = &Fixture> {
         std::iter::once(&self.home).chain(&self.others)
     }
 
     /// Makes all nodes known to each other.
     fn connect(&self) {
-        let members: Vec<Member> = self.places().map(|place| place.node.member.clone()).collect();
-        self.places().for_each(|place| place.set_members(members.clone()));
+        let members: Vec<Member> = self.fixtures().map(|fixture| fixture.node.member.clone()).collect();
+        self.fixtures().for_each(|fixture| fixture.set_members(members.clone()));
     }
 
     fn until_reached(&self, count: usize) {
@@ -188,13 +193,13 @@ impl World {
     }
 
     /// Sets the network path between the home and another site.
-    fn set(&self, other: usize, way: Way) {
-        self.network.set(&self.home.site, &self.others[other].site, way);
+    fn set(&self, other: usize, conditions: LinkConditions) {
+        self.network.set(&self.home.site, &self.others[other].site, conditions);
     }
 
     /// Returns a client that connects over TLS from the site of this runtime to the home node, as this organization.
     fn client_of(&self, organization: &str, from: &Runtime) -> Client {
-        let _there = from.enter();
+        let _entered = from.enter();
         let names = [GeneralName::Dns("localhost".to_owned())];
         let leaf = self.ca.leaf_of(&format!("CN=x,O={organization}"), &names, &[CLIENT_AUTH]);
         let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![self.ca.der.clone()] };
@@ -202,8 +207,8 @@ impl World {
         Client::tls(&format!("{}:{port}", self.home.site.address), "localhost", &config(&shown)).unwrap()
     }
 
-    fn asked(&self) -> Vec<usize> {
-        self.held.iter().map(|held| held.asked.load(Relaxed)).collect()
+    fn requested(&self) -> Vec<usize> {
+        self.gated_keys.iter().map(|gated_keys| gated_keys.requested.load(Relaxed)).collect()
     }
 
     /// Sends `count` requests for the key over a Unix socket at the home site, one every `every`.
@@ -215,8 +220,8 @@ impl World {
         for number in 0..count {
             let due = began + every * number;
             tokio::time::sleep_until(due.into()).await;
-            let (client, asked) = (client.clone(), request(0, &self.key, EC, &[1; 32]));
-            tasks.spawn(async move { (client.sign(asked, patient()).await, due.elapsed()) });
+            let (client, requested) = (client.clone(), request(0, &self.key, EC, &[1; 32]));
+            tasks.spawn(async move { (client.sign(requested, patient()).await, due.elapsed()) });
         }
         while let Some(done) = tasks.join_next().await {
             let (signed, took) = done.unwrap();
@@ -228,8 +233,8 @@ impl World {
     }
 
     fn stop(self) {
-        for place in std::iter::once(self.home).chain(self.others) {
-            place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
+        for fixture in std::iter::once(self.home).chain(self.others) {
+            fixture.runtime.block_on(fixture.runtime.spawn(fixture.node.stop())).unwrap();
         }
     }
 }

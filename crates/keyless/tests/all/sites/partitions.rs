@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::network::{Way, alone};
+use fleet::network::{LinkConditions, alone};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 
@@ -53,22 +53,22 @@ impl Partitions {
         let mut world = World::unconnected(&[5], options.clone(), Vec::new());
         let served = Options { deadline: TIMEOUT, ..Options::default() };
         let ca = Arc::clone(&world.ca);
-        let mut place =
+        let mut fixture =
             |number| Fixture::new(&mut world.network, &ca, number, options.clone(), served.clone());
-        let (mut mate, other) = (place(101), place(102));
+        let (mut mate, other) = (fixture(101), fixture(102));
         mate.node.member.site.clone_from(&world.home.node.member.site);
         let all = Self { world, mate, other };
-        let members: Vec<_> = all.places().map(|place| place.node.member.clone()).collect();
-        all.places().for_each(|place| place.set_members(members.clone()));
+        let members: Vec<_> = all.fixtures().map(|fixture| fixture.node.member.clone()).collect();
+        all.fixtures().for_each(|fixture| fixture.set_members(members.clone()));
         all.world.until_reached(1);
         all
     }
 
-    fn places(&self) -> impl Iterator<Item = &Fixture> {
-        self.world.places().chain([&self.mate, &self.other])
+    fn fixtures(&self) -> impl Iterator<Item = &Fixture> {
+        self.world.fixtures().chain([&self.mate, &self.other])
     }
 
-    fn set(&self, link: Link, way: Way) {
+    fn set(&self, link: Link, conditions: LinkConditions) {
         let (home, holder) = (&self.world.home.site, &self.world.others[0].site);
         let (one, two) = match link {
             HomeToMate => (home, &self.mate.site),
@@ -76,7 +76,7 @@ impl Partitions {
             MateToHolder => (&self.mate.site, holder),
             OtherToHolder => (&self.other.site, holder),
         };
-        self.world.network.set(one, two, way);
+        self.world.network.set(one, two, conditions);
     }
 
     fn sign(&self, what: &str) -> usize {
@@ -92,13 +92,13 @@ fn requests_succeed_while_a_two_hop_path_exists() {
     alone(|| {
         let all = Partitions::new();
         for cut in CASES {
-            cut.iter().for_each(|link| all.set(*link, Way::hole()));
-            all.world.set(0, Way::hole());
+            cut.iter().for_each(|link| all.set(*link, LinkConditions::hole()));
+            all.world.set(0, LinkConditions::hole());
             let apart = all.sign(&format!("{cut:?} is cut"));
-            cut.iter().for_each(|link| all.set(*link, Way::default()));
-            all.world.set(0, Way::round_trip(5 * MS));
+            cut.iter().for_each(|link| all.set(*link, LinkConditions::default()));
+            all.world.set(0, LinkConditions::round_trip(5 * MS));
             let back = all.sign(&format!("{cut:?} is back"));
-            let passed_on = |place: &Fixture| place.node.figure("bulla_keyless_relayed_requests_total");
+            let passed_on = |fixture: &Fixture| fixture.node.figure("bulla_keyless_relayed_requests_total");
             println!(
                 "row 22: the way to the key cut, and {cut:?}: {apart} of {COUNT} signed, {back} once it was back; passed on by the \
                  mate {}, by the third site {}",
@@ -108,8 +108,8 @@ fn requests_succeed_while_a_two_hop_path_exists() {
         }
         let Partitions { world, mate, other } = all;
         world.stop();
-        for place in [mate, other] {
-            place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
+        for fixture in [mate, other] {
+            fixture.runtime.block_on(fixture.runtime.spawn(fixture.node.stop())).unwrap();
         }
     });
 }

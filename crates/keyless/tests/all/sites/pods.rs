@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Network, Site, Way, alone};
+use fleet::network::{LinkConditions, Network, Site, alone};
 use futures_util::future::join_all;
 use keyless::Source;
 use keyless::native::Client;
@@ -42,32 +42,32 @@ impl Pod {
             ..Options::default()
         };
         let node = |number| {
-            let mut place = Fixture::new(&mut network, &ca, number + 1, router.clone(), options.clone());
-            place.node.member.site = "pod".to_owned();
-            place
+            let mut fixture = Fixture::new(&mut network, &ca, number + 1, router.clone(), options.clone());
+            fixture.node.member.site = "pod".to_owned();
+            fixture
         };
         let nodes = (0..count).map(node).collect();
         Self { network, ca, nodes, holders: Vec::new() }
     }
 
     fn members(&self) -> Vec<Member> {
-        self.nodes.iter().map(|place| place.node.member.clone()).collect()
+        self.nodes.iter().map(|fixture| fixture.node.member.clone()).collect()
     }
 
     /// Makes all nodes of the pod known to each other and to these nodes. Each of these holds keys of some of the policies.
     fn knows(&mut self, others: &[Member], policies: &[Vec<NodeId>]) {
         let members: Vec<Member> = self.members().into_iter().chain(others.to_vec()).collect();
-        let begin = |place: &Fixture| {
-            place.set_members(members.clone());
-            let _there = place.runtime.enter();
-            policies.iter().map(|nodes| place.node.router.holders(nodes.clone())).collect()
+        let begin = |fixture: &Fixture| {
+            fixture.set_members(members.clone());
+            let _entered = fixture.runtime.enter();
+            policies.iter().map(|nodes| fixture.node.router.holders(nodes.clone())).collect()
         };
         self.holders = self.nodes.iter().map(begin).collect();
     }
 
     /// Returns, for each node, the ports at this address that it is connected to.
     fn connected(&self, to: Ipv4Addr) -> Vec<BTreeSet<u16>> {
-        self.nodes.iter().map(|place| ports(&place.site, to)).collect()
+        self.nodes.iter().map(|fixture| ports(&fixture.site, to)).collect()
     }
 
     fn stop(self) {
@@ -75,8 +75,8 @@ impl Pod {
     }
 }
 
-fn stop(place: Fixture) {
-    place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
+fn stop(fixture: Fixture) {
+    fixture.runtime.block_on(fixture.runtime.spawn(fixture.node.stop())).unwrap();
 }
 
 /// Returns the ports at this address that the site has connections to.
@@ -115,7 +115,7 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
         let router = RouterOptions { shared_from: 0, ..calm() };
         let mut pod = Pod::new(NODES as u8, &router);
         let far = pod.network.site().unwrap();
-        let there = far.runtime().unwrap();
+        let far_runtime = far.runtime().unwrap();
         let begin = |number: usize| {
             let (ca, address) =
                 (Arc::clone(&pod.ca), SocketAddr::from((far.address, 10_000 + number as u16)));
@@ -127,7 +127,7 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
             };
             let node =
                 async move { Node::new(&ca, (NODES + 1 + number) as u8, address, calm(), options).await };
-            there.block_on(there.spawn(node)).unwrap()
+            far_runtime.block_on(far_runtime.spawn(node)).unwrap()
         };
         let far_nodes: Vec<Node> = (0..DESTINATIONS).map(begin).collect();
         let destinations: Vec<Member> = far_nodes.iter().map(|node| node.member.clone()).collect();
@@ -138,7 +138,7 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
         pod.knows(&destinations, &policies);
         let members: Vec<Member> = pod.members().into_iter().chain(destinations.clone()).collect();
         {
-            let _there = there.enter();
+            let _entered = far_runtime.enter();
             far_nodes.iter().for_each(|node| node.router.set_members(members.clone()));
         }
         let all = |connected: &[BTreeSet<u16>]| connected.iter().flatten().collect::<BTreeSet<_>>().len();
@@ -160,7 +160,7 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
              one died: its {its} moved in {moved:.1?}, {spill} at most meanwhile"
         );
         pod.stop();
-        there.block_on(join_all(far_nodes.into_iter().map(Node::stop)));
+        far_runtime.block_on(join_all(far_nodes.into_iter().map(Node::stop)));
     });
 }
 
@@ -169,17 +169,17 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
 struct World {
     pod: Pod,
     others: Vec<Fixture>,
-    held: Vec<Arc<Gated>>,
+    gated_keys: Vec<Arc<Gated>>,
     gates: Vec<watch::Sender<bool>>,
     key: PrivateKey,
 }
 
 impl World {
-    fn new(nodes: u8, ways_ms: &[u64], owner_rate: u32) -> Self {
-        Self::with(nodes, ways_ms, RouterOptions { owner_rate, ..calm() })
+    fn new(nodes: u8, round_trips_ms: &[u64], owner_rate: u32) -> Self {
+        Self::with(nodes, round_trips_ms, RouterOptions { owner_rate, ..calm() })
     }
 
-    fn with(nodes: u8, ways_ms: &[u64], router: RouterOptions) -> Self {
+    fn with(nodes: u8, round_trips_ms: &[u64], router: RouterOptions) -> Self {
         let router = RouterOptions { shared_from: 0, ..router };
         let mut pod = Pod::new(nodes, &router);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -189,39 +189,39 @@ impl World {
             handshake_timeout: TIMEOUT,
             ..Options::default()
         };
-        let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, way_ms) in ways_ms.iter().enumerate() {
-            let place = Fixture::new(&mut pod.network, &pod.ca, 100 + at as u8, calm(), options.clone());
+        let (mut others, mut gated_keys, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, round_trip_ms) in round_trips_ms.iter().enumerate() {
+            let fixture = Fixture::new(&mut pod.network, &pod.ca, 100 + at as u8, calm(), options.clone());
             for node in &pod.nodes {
-                let way = Way::round_trip(Duration::from_millis(*way_ms));
-                pod.network.set(&node.site, &place.site, way);
+                let conditions = LinkConditions::round_trip(Duration::from_millis(*round_trip_ms));
+                pod.network.set(&node.site, &fixture.site, conditions);
             }
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
-            place.node.holds("", vec![gated.clone() as KeyRef]);
-            others.push(place);
-            held.push(gated);
+            fixture.node.holds("", vec![gated.clone() as KeyRef]);
+            others.push(fixture);
+            gated_keys.push(gated);
             gates.push(gate);
         }
-        let far: Vec<Member> = others.iter().map(|place| place.node.member.clone()).collect();
+        let far: Vec<Member> = others.iter().map(|fixture| fixture.node.member.clone()).collect();
         pod.knows(&far, &[far.iter().map(|member| member.id).collect()]);
         let members: Vec<Member> = pod.members().into_iter().chain(far).collect();
-        others.iter().for_each(|place| place.set_members(members.clone()));
-        for (place, holders) in pod.nodes.iter().zip(&pod.holders) {
-            let routed = place.node.router.key(&holders[0], key.spki()).unwrap();
-            place.node.keys.put_sources("routed", vec![(String::new(), Source::Routed(Arc::new(routed)))]);
+        others.iter().for_each(|fixture| fixture.set_members(members.clone()));
+        for (fixture, holders) in pod.nodes.iter().zip(&pod.holders) {
+            let routed = fixture.node.router.key(&holders[0], key.spki()).unwrap();
+            fixture.node.keys.put_sources("routed", vec![(String::new(), Source::Routed(Arc::new(routed)))]);
         }
-        let world = Self { pod, others, held, gates, key };
-        world.until_reached(ways_ms.len());
+        let world = Self { pod, others, gated_keys, gates, key };
+        world.until_reached(round_trips_ms.len());
         world
     }
 
     /// Waits until each node of the pod reaches this number of other nodes.
     fn until_reached(&self, count: usize) {
-        let far: BTreeSet<NodeId> = self.others.iter().map(|place| place.node.member.id).collect();
+        let far: BTreeSet<NodeId> = self.others.iter().map(|fixture| fixture.node.member.id).collect();
         until("they are reached", || {
-            self.pod.nodes.iter().all(|place| {
-                let measured = place.node.router.measured();
+            self.pod.nodes.iter().all(|fixture| {
+                let measured = fixture.node.router.measured();
                 measured.iter().filter(|(node, _)| far.contains(node)).count() == count
             })
         });
@@ -235,17 +235,17 @@ impl World {
 
     /// Signs once through this node of the pod.
     fn sign(&self, node: usize) -> impl Future<Output = bool> + Send + use<> {
-        let place = &self.pod.nodes[node];
-        let _there = place.runtime.enter();
-        let (client, asked) = (place.node.client(), request(0, &self.key, EC, &[1; 32]));
+        let fixture = &self.pod.nodes[node];
+        let _entered = fixture.runtime.enter();
+        let (client, requested) = (fixture.node.client(), request(0, &self.key, EC, &[1; 32]));
         async move {
-            let signed = client.sign(asked, patient()).await;
+            let signed = client.sign(requested, patient()).await;
             signed.map_err(|status| println!("{status}")).is_ok()
         }
     }
 
-    fn asked(&self) -> usize {
-        self.held.iter().map(|held| held.asked.load(Relaxed)).sum()
+    fn requested(&self) -> usize {
+        self.gated_keys.iter().map(|gated_keys| gated_keys.requested.load(Relaxed)).sum()
     }
 
     fn stop(self) {
@@ -262,12 +262,12 @@ fn pod_shares_one_connection_and_survives_the_loss_of_its_owner() {
         let mut world = World::new(4, &[40], u32::MAX);
         let owners = world.owners(0);
         assert_eq!(owners.len(), 1, "{owners:?}");
-        let asking = world.pod.nodes[0].runtime.handle().clone();
+        let callers = world.pod.nodes[0].runtime.handle().clone();
         let each =
             |world: &World| (0..world.pod.nodes.len()).map(|node| world.sign(node)).collect::<Vec<_>>();
-        let signed = asking.block_on(join_all(each(&world)));
+        let signed = callers.block_on(join_all(each(&world)));
         assert_eq!(signed, [true; 4]);
-        assert_eq!(world.asked(), 4, "each once");
+        assert_eq!(world.requested(), 4, "each once");
         let relayed = |world: &World, node: usize| {
             world.pod.nodes[node].node.figure("bulla_keyless_relayed_requests_total")
         };
@@ -277,7 +277,7 @@ fn pod_shares_one_connection_and_survives_the_loss_of_its_owner() {
         world.gates[0].send_replace(false);
         let runtime = world.pod.nodes[other].runtime.handle().clone();
         let under_way: Vec<_> = (0..MANY).map(|_| runtime.spawn(world.sign(other))).collect();
-        until("they are there", || world.asked() == 4 + MANY);
+        until("they are there", || world.requested() == 4 + MANY);
         let dead = world.pod.nodes.remove(owners[0]);
         let began = Instant::now();
         dead.runtime.shutdown_background();
@@ -305,18 +305,18 @@ fn requests_are_relayed_for_nodes_only() {
         let named = SignRequest { node, ..request(0, &world.key, EC, &[1; 32]) };
         // A client of the node's own socket, and a node of another site.
         let path = owner.node.folder.path().join("native.sock");
-        let again = named.clone();
+        let copy = named.clone();
         let status = owner.run(async move { Client::socket(path).sign(named, patient()).await }).unwrap_err();
         assert_eq!(status.code(), tonic::Code::NotFound, "{status}");
         let (shown, member) = (far.node.shown.clone(), owner.node.member.clone());
-        assert_eq!(world.asked(), 0);
+        assert_eq!(world.requested(), 0);
         let signed = far.run(async move {
             let tls = crate::node::config(&shown);
             let client = Client::pinned(&member.address, &member.id.dns(), &tls, member.tls_spki_sha256);
-            client.unwrap().sign(again, patient()).await
+            client.unwrap().sign(copy, patient()).await
         });
         assert!(signed.is_ok(), "{signed:?}");
-        assert_eq!(world.asked(), 1);
+        assert_eq!(world.requested(), 1);
         world.stop();
     });
 }
@@ -344,15 +344,15 @@ fn busy_destination_is_reached_through_several_owners() {
                     tasks.join_all().await.into_iter().all(|signed| signed)
                 })
             };
-            let asking: Vec<_> = (0..NODES).map(node).collect();
-            let signed = world.pod.nodes[0].runtime.block_on(join_all(asking));
+            let callers: Vec<_> = (0..NODES).map(node).collect();
+            let signed = world.pod.nodes[0].runtime.block_on(join_all(callers));
             assert!(signed.into_iter().all(|signed| signed.unwrap()));
         };
         // Requests carried by each node's own connection: all its requests, minus those relayed through other nodes.
-        let carried = |place: &Fixture| {
-            let asked =
-                place.node.figure("bulla_keyless_site_request_duration_seconds_count{site=\"site-100\"}");
-            asked - place.node.figure("bulla_keyless_site_relayed_requests_total{site=\"site-100\"}")
+        let carried = |fixture: &Fixture| {
+            let requested =
+                fixture.node.figure("bulla_keyless_site_request_duration_seconds_count{site=\"site-100\"}");
+            requested - fixture.node.figure("bulla_keyless_site_relayed_requests_total{site=\"site-100\"}")
         };
         let all = || world.pod.nodes.iter().map(carried).collect::<Vec<_>>();
         until("more own it", || {
@@ -388,7 +388,11 @@ fn destination_unreachable_from_its_owner_is_reached_through_another() {
         until("one owns it", || world.owners(0).len() == 1);
         let owners = world.owners(0);
         for owner in &owners {
-            world.pod.network.set(&world.pod.nodes[*owner].site, &world.others[0].site, Way::hole());
+            world.pod.network.set(
+                &world.pod.nodes[*owner].site,
+                &world.others[0].site,
+                LinkConditions::hole(),
+            );
         }
         until("another owns it, too", || world.owners(0).iter().any(|at| !owners.contains(at)));
         let lost = |owner: &usize| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use fleet::network::{Network, Way, alone};
+use fleet::network::{LinkConditions, Network, alone};
 use futures_util::future::join_all;
 use keyless::client::ClientTls;
 use keyless::routing::{Member, NodeId, PER_SITE_MAX, Router, RoutingMetrics};
@@ -44,17 +44,20 @@ fn tenant_at_its_in_flight_limit_does_not_block_another() {
         let clients: Vec<_> = (0..4).map(|_| world.client_of("noisy", &world.home.runtime)).collect();
         let mut noise = JoinSet::new();
         for number in 0..MANY {
-            let (client, asked) = (clients[number % 4].clone(), request(0, &slow, EC, &[1; 32]));
-            noise.spawn_on(async move { client.sign(asked, patient()).await }, world.home.runtime.handle());
+            let (client, requested) = (clients[number % 4].clone(), request(0, &slow, EC, &[1; 32]));
+            noise.spawn_on(
+                async move { client.sign(requested, patient()).await },
+                world.home.runtime.handle(),
+            );
         }
         let node = &world.home.node;
         let figure = |name: &str, labels: &str| node.figure(&format!("bulla_keyless_{name}{{{labels}}}"));
-        let beside = world.clients.block_on(async {
+        let during = world.clients.block_on(async {
             for _ in MAY..MANY {
                 let status = noise.join_next().await.unwrap().unwrap().unwrap_err();
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
             }
-            until(|| stuck[0].asked.load(Relaxed) == MAY).await;
+            until(|| stuck[0].requested.load(Relaxed) == MAY).await;
             assert_eq!(figure("tenant_requests_in_flight", "tenant=\"noisy\""), MAY as f64);
             assert_eq!(figure("tenant_requests_in_flight_max", "tenant=\"noisy\""), MAY as f64);
             assert_eq!(
@@ -62,20 +65,20 @@ fn tenant_at_its_in_flight_limit_does_not_block_another() {
                 (MANY - MAY) as f64
             );
             assert_eq!(figure("site_requests_in_flight", "site=\"site-2\""), MAY as f64);
-            let beside = world.sign_at(QUIET, 5 * MS).await;
+            let during = world.sign_at(QUIET, 5 * MS).await;
             assert_eq!(stuck[0].signed.load(Relaxed), 0, "they are still under way");
             gates[0].send_replace(true);
             while let Some(done) = noise.join_next().await {
                 done.unwrap().unwrap();
             }
-            beside
+            during
         });
         println!(
             "row 3: {MAY} of one tenant's {MANY} under way, the rest refused; another 60 ms away: {}; before: {}",
-            beside.shown(),
+            during.shown(),
             before.shown()
         );
-        assert_eq!((before.signed, beside.signed), (QUIET as usize, QUIET as usize));
+        assert_eq!((before.signed, during.signed), (QUIET as usize, QUIET as usize));
         assert_eq!(figure("tenant_refusals_total", "tenant=\"socket\",kind=\"in-flight\""), 0.0);
         drop(clients);
         world.stop();
@@ -102,8 +105,8 @@ fn tenant_above_its_rate_limit_does_not_reduce_the_rate_of_another() {
                 for number in 0..count {
                     let due = began + every * number;
                     tokio::time::sleep_until(due.into()).await;
-                    let (client, asked) = (client.clone(), request(0, &key, EC, &[1; 32]));
-                    tasks.spawn(async move { (client.sign(asked, patient()).await, due.elapsed()) });
+                    let (client, requested) = (client.clone(), request(0, &key, EC, &[1; 32]));
+                    tasks.spawn(async move { (client.sign(requested, patient()).await, due.elapsed()) });
                 }
                 let (mut load, mut refused) = (Load::default(), 0);
                 while let Some(done) = tasks.join_next().await {
@@ -129,9 +132,9 @@ fn tenant_above_its_rate_limit_does_not_reduce_the_rate_of_another() {
         let noisy =
             world.home.runtime.spawn(at("noisy", count * TIMES, Duration::from_secs(1) / (SHARE * TIMES)));
         let (quiet, refused_quiet, _) = world.home.run(at("quiet", count, every));
-        let (noisy, refused, asking) = world.clients.block_on(noisy).unwrap();
+        let (noisy, refused, sending) = world.clients.block_on(noisy).unwrap();
         println!(
-            "row 4: quiet {} of {count}, {} (alone: {}); noisy asked {} in {asking:.1?}: {} done, {refused} refused",
+            "row 4: quiet {} of {count}, {} (alone: {}); noisy asked {} in {sending:.1?}: {} done, {refused} refused",
             quiet.signed,
             quiet.shown(),
             before.shown(),
@@ -139,7 +142,7 @@ fn tenant_above_its_rate_limit_does_not_reduce_the_rate_of_another() {
             noisy.signed,
         );
         assert!(quiet.signed * 100 >= count as usize * 95, "{refused_quiet} refused");
-        let may = f64::from(SHARE) * (asking.as_secs_f64() + f64::from(BURST_S)) + 1.0;
+        let may = f64::from(SHARE) * (sending.as_secs_f64() + f64::from(BURST_S)) + 1.0;
         assert!(noisy.signed as f64 <= may, "{} of at most {may}", noisy.signed);
         world.stop();
     });
@@ -174,10 +177,10 @@ fn requests_to_a_busy_site_are_spread_over_its_nodes() {
         let ca = Arc::new(Authority::new("nodes"));
         let mut network = Network::new().unwrap();
         let (home, hot) = (network.site().unwrap(), network.site().unwrap());
-        network.set(&home, &hot, Way::round_trip(20 * MS));
-        let (here, there) = (home.runtime().unwrap(), hot.runtime().unwrap());
+        network.set(&home, &hot, LinkConditions::round_trip(20 * MS));
+        let (home_runtime, hot_runtime) = (home.runtime().unwrap(), hot.runtime().unwrap());
         let key = PrivateKey::generate(KeyType::P256).unwrap();
-        let (mut nodes, mut held) = (Vec::new(), Vec::new());
+        let (mut nodes, mut gated_keys) = (Vec::new(), Vec::new());
         for number in 0..NODES as u8 {
             let (ca, address) =
                 (Arc::clone(&ca), SocketAddr::from((hot.address, super::PORT + u16::from(number))));
@@ -185,28 +188,28 @@ fn requests_to_a_busy_site_are_spread_over_its_nodes() {
                 let options = Options { deadline: TIMEOUT, ..Options::default() };
                 crate::node::Node::new(&ca, 100 + number, address, calm(), options).await
             };
-            let mut node = there.block_on(there.spawn(node)).unwrap();
+            let mut node = hot_runtime.block_on(hot_runtime.spawn(node)).unwrap();
             node.member.site = "hot".to_owned();
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
             node.holds("", vec![gated.clone() as KeyRef]);
             nodes.push(node);
-            held.push((gated, gate));
+            gated_keys.push((gated, gate));
         }
         let askers: Vec<_> = (0..NODES as u8).map(|number| asker(&ca, number)).collect();
         let members = nodes.iter().map(|node| &node.member).chain(askers.iter().map(|(_, member)| member));
         let members: Vec<Member> = members.cloned().collect();
-        let entered = there.enter();
+        let entered = hot_runtime.enter();
         nodes.iter().for_each(|node| node.router.set_members(members.clone()));
         drop(entered);
-        let mut asking = JoinSet::new();
+        let mut sending = JoinSet::new();
         for (router, _) in &askers {
-            let _entered = here.enter();
+            let _entered = home_runtime.enter();
             router.set_members(members.clone());
             let holders = router.holders(nodes.iter().map(|node| node.member.id).collect());
             let key = router.key(&holders, key.spki()).unwrap();
             let router = router.clone();
-            asking.spawn(async move {
+            sending.spawn(async move {
                 until(|| router.measured().len() == PER_SITE_MAX).await;
                 let sign = |_| key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT);
                 for done in join_all((0..EACH).map(sign)).await {
@@ -214,21 +217,22 @@ fn requests_to_a_busy_site_are_spread_over_its_nodes() {
                 }
             });
         }
-        here.block_on(async {
-            while let Some(done) = asking.join_next().await {
+        home_runtime.block_on(async {
+            while let Some(done) = sending.join_next().await {
                 done.unwrap()
             }
         });
-        let asked: Vec<usize> = held.iter().map(|(held, _)| held.asked.load(Relaxed)).collect();
+        let requested: Vec<usize> =
+            gated_keys.iter().map(|(gated_keys, _)| gated_keys.requested.load(Relaxed)).collect();
         println!(
-            "row 9: {} requests of {NODES} nodes for one key of a site of {NODES}: {asked:?}",
+            "row 9: {} requests of {NODES} nodes for one key of a site of {NODES}: {requested:?}",
             NODES * EACH
         );
-        assert!(asked.iter().filter(|asked| **asked > 0).count() >= 4, "{asked:?}");
-        assert!(asked.iter().all(|asked| *asked <= NODES * EACH / 2), "{asked:?}");
-        here.block_on(join_all(askers.iter().map(|(router, _)| router.stop())));
+        assert!(requested.iter().filter(|requested| **requested > 0).count() >= 4, "{requested:?}");
+        assert!(requested.iter().all(|requested| *requested <= NODES * EACH / 2), "{requested:?}");
+        home_runtime.block_on(join_all(askers.iter().map(|(router, _)| router.stop())));
         for node in nodes {
-            there.block_on(there.spawn(node.stop())).unwrap();
+            hot_runtime.block_on(hot_runtime.spawn(node.stop())).unwrap();
         }
     });
 }

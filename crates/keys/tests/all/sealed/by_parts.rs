@@ -76,11 +76,11 @@ fn seeds_expand_to_the_key_pairs_of_the_xwing_draft() {
             "6b080d6b84f095342092fa7a22423e58bd681397ad0ef00eac92bd254db4fa95",
         ),
     ] {
-        let node = NodeKey::from_bytes(&octets(seed)).unwrap();
+        let node = NodeKey::from_bytes(&hex_bytes(seed)).unwrap();
         assert_eq!(SpkiHash::of(node.public().as_bytes()).to_string(), public, "{seed}");
     }
 }
 
-fn octets(text: &str) -> Vec<u8> {
+fn hex_bytes(text: &str) -> Vec<u8> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
 }

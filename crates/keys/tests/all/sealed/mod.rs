@@ -133,7 +133,7 @@ fn sealing_a_key_that_differs_from_its_context_is_rejected() {
 fn foreign_sealed_keys_are_checked_against_their_context() {
     let (policy, key) = (PolicyKey::generate().unwrap(), key(KeyType::P256));
     let context = seal_context(&key);
-    let foreign = |octets: &[u8], spki: [u8; 32]| foreign_seal(policy.public(), octets, &context, spki);
+    let foreign = |bytes: &[u8], spki: [u8; 32]| foreign_seal(policy.public(), bytes, &context, spki);
     let another = seal_context(&crate::software::key(KeyType::Ed25519)).spki_sha256;
     let lying = SealContext { spki_sha256: another, ..context };
     let sealed = foreign(&key.to_pkcs8_der(), another);
@@ -146,7 +146,7 @@ fn foreign_sealed_keys_are_checked_against_their_context() {
 }
 
 /// Seals as another program would: from primitives, with the context encoded by hand.
-fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha256: [u8; 32]) -> Vec<u8> {
+fn foreign_seal(to: &KemPublic, bytes: &[u8], context: &SealContext, spki_sha256: [u8; 32]) -> Vec<u8> {
     let aad = [
         &[0, 0, 0, 0, 0, 0, 0, 16][..],
         &context.policy,
@@ -156,7 +156,7 @@ fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha25
         &spki_sha256,
     ]
     .concat();
-    by_parts::seal(to.as_bytes(), b"bulla private key to policy v1", &aad, octets)
+    by_parts::seal(to.as_bytes(), b"bulla private key to policy v1", &aad, bytes)
 }
 
 #[test]
@@ -171,9 +171,9 @@ fn debug_output_hides_secrets() {
 #[test]
 fn seeds_and_public_keys_are_validated() {
     for length in [0, 31, 33] {
-        let octets = vec![7; length];
-        assert_eq!(NodeKey::from_bytes(&octets).unwrap_err(), SealedError::NotSeed(length));
-        assert_eq!(PolicyKey::from_seed(&octets).unwrap_err(), SealedError::NotSeed(length));
+        let bytes = vec![7; length];
+        assert_eq!(NodeKey::from_bytes(&bytes).unwrap_err(), SealedError::NotSeed(length));
+        assert_eq!(PolicyKey::from_seed(&bytes).unwrap_err(), SealedError::NotSeed(length));
     }
     let node = NodeKey::generate().unwrap();
     let good = node.public().as_bytes();
@@ -200,9 +200,9 @@ proptest! {
             let sealed = seal_key(policy.public(), &ec, &seal_context(&ec)).unwrap();
             (node, policy, wrap, sealed)
         });
-        let flip = |octets: &[u8]| {
-            let mut changed = octets.to_vec();
-            changed[at.index(octets.len())] ^= bits;
+        let flip = |bytes: &[u8]| {
+            let mut changed = bytes.to_vec();
+            changed[at.index(bytes.len())] ^= bits;
             changed
         };
         for error in [
@@ -214,14 +214,14 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_rejected(octets in proptest::collection::vec(any::<u8>(), 0..1_400)) {
+    fn arbitrary_bytes_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..1_400)) {
         let policy = PolicyKey::from_seed(&[1; SEED]).unwrap();
         let node = NodeKey::from_bytes(&[1; SEED]).unwrap();
         let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };
-        let first = [&[1][..], &octets].concat();
-        for octets in [octets, first] {
-            prop_assert!(policy.open_key(&octets, &context).is_err());
-            prop_assert!(node.unwrap_seed(&octets, &WRAP_CONTEXT).is_err());
+        let first = [&[1][..], &bytes].concat();
+        for bytes in [bytes, first] {
+            prop_assert!(policy.open_key(&bytes, &context).is_err());
+            prop_assert!(node.unwrap_seed(&bytes, &WRAP_CONTEXT).is_err());
         }
     }
 }

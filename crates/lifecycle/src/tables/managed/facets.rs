@@ -86,7 +86,7 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
 }
 
 /// Returns a statement that reads facets without conditions from the maintained counters.
-fn kept(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
+fn from_counters(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = vec![(GROUPS_MAX + 1).into()];
     let mut selects = Vec::new();
     for (facet, (by, _)) in facets {
@@ -108,8 +108,9 @@ pub(super) fn composed() -> Vec<String> {
         counted(&numbered(&facets).collect::<Vec<_>>()).0
     });
     let none: Vec<Facet> = of(&ManagedFilter::default());
-    let kept = kept(&numbered(&none).filter(|(_, (by, _))| !has_counters(*by)).collect::<Vec<_>>()).0;
-    all.chain([kept]).collect()
+    let from_counters =
+        from_counters(&numbered(&none).filter(|(_, (by, _))| !has_counters(*by)).collect::<Vec<_>>()).0;
+    all.chain([from_counters]).collect()
 }
 
 fn numbered(facets: &[Facet]) -> impl Iterator<Item = (i64, &Facet)> {
@@ -130,7 +131,7 @@ impl Managed<'_> {
     pub async fn facets(self, facets: &[Facet]) -> Result<Vec<Groups>, StoreError> {
         let (without, with): (Vec<_>, Vec<_>) =
             numbered(facets).partition(|(_, (_, filter))| *filter == ManagedFilter::default());
-        let (counters, kept_apart): (Vec<_>, Vec<_>) =
+        let (counters, other_counters): (Vec<_>, Vec<_>) =
             without.into_iter().partition(|(_, (by, _))| has_counters(*by));
         let mut rows: Vec<FacetRow> = Vec::new();
         if !counters.is_empty() {
@@ -141,8 +142,8 @@ impl Managed<'_> {
                 );
             }
         }
-        if !kept_apart.is_empty() {
-            rows.extend(self.facet_rows(Cost::Point, kept(&kept_apart)).await?);
+        if !other_counters.is_empty() {
+            rows.extend(self.facet_rows(Cost::Point, from_counters(&other_counters)).await?);
         }
         let mut walked = Vec::new();
         if !with.is_empty() {

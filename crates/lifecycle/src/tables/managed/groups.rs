@@ -251,9 +251,9 @@ impl Managed<'_> {
     pub async fn count(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
         let states_only = ManagedFilter { states: filter.states.clone(), ..ManagedFilter::default() };
         if *filter == states_only {
-            let kept = self.counted_states().await?;
+            let maintained = self.counted_states().await?;
             let wanted = |state| filter.states.is_empty() || filter.states.contains(state);
-            let value = kept.iter().filter(|(state, _)| wanted(state)).map(|(_, count)| count).sum();
+            let value = maintained.iter().filter(|(state, _)| wanted(state)).map(|(_, count)| count).sum();
             return Ok(ManagedCount { value, exact: true });
         }
         if filter.contains.is_some() {
@@ -283,16 +283,16 @@ impl Managed<'_> {
         };
         let counted: u64 = found.iter().map(|(_, count)| count).sum();
         let most = GROUPS_MAX.unsigned_abs() as usize;
-        let kept = *filter == ManagedFilter::default();
-        let all_looked_at = match filter.contains {
+        let maintained = *filter == ManagedFilter::default();
+        let all_counted = match filter.contains {
             Some(_) => self.count_name_part(filter).await?.exact,
-            None => kept || counted <= COUNTED_MAX.unsigned_abs(),
+            None => maintained || counted <= COUNTED_MAX.unsigned_abs(),
         };
-        let complete = found.len() <= most && all_looked_at;
+        let complete = found.len() <= most && all_counted;
         let mut groups = Vec::with_capacity(found.len().min(most));
         for (value, count) in found.into_iter().take(most) {
             let value = match (by, value) {
-                (GroupBy::State, Some(code)) if !kept => Some(state_name(&code)?),
+                (GroupBy::State, Some(code)) if !maintained => Some(state_name(&code)?),
                 (_, value) => value.filter(|value| !value.is_empty()),
             };
             groups.push(GroupTotal { value, count });

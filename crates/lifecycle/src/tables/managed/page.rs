@@ -335,7 +335,7 @@ fn statement(
     let mut conditions = Conditions::with(filter, mark);
     conditions.after(sort, key);
     let limit = conditions.bind(limit.into());
-    let (columns, again) = (sort.columns(""), sort.columns("m."));
+    let (columns, qualified_columns) = (sort.columns(""), sort.columns("m."));
     let text = format!(
         "-- managed_page\nSELECT {}, {} FROM (SELECT * FROM managed_certificates {}ORDER BY {columns} LIMIT {limit}) m{} \
          ORDER BY {}",
@@ -343,7 +343,7 @@ fn statement(
         run_columns!(),
         conditions.clause(),
         with_run_states!(run_join!()),
-        again
+        qualified_columns
     );
     (text, conditions.parameters)
 }

@@ -96,11 +96,11 @@ pub(super) const AFTER: &str = db::with_codes!([ManagedState::{Archived}] concat
 #[crate::boxed]
 pub async fn deployed_versions(
     tx: &mut Tx,
-    places: &[(i64, Uuid)],
+    pairs: &[(i64, Uuid)],
 ) -> Result<Vec<DeployedVersion>, StoreError> {
     let columns = vec![
-        Column::Int(places.iter().map(|place| place.0).collect()),
-        Column::Uuid(places.iter().map(|place| place.1).collect()),
+        Column::Int(pairs.iter().map(|pair| pair.0).collect()),
+        Column::Uuid(pairs.iter().map(|pair| pair.1).collect()),
     ];
     let read = |mut row: Row| {
         Ok(DeployedVersion {

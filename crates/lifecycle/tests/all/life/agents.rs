@@ -108,12 +108,12 @@ pub(super) async fn agent_generates_the_key_and_deploys_the_certificate(world: W
         let Work::Deploy { chain_pem, key_pem, target } = &job.work else { panic!("{job:?}") };
         assert!(chain_pem.contains("BEGIN CERTIFICATE") && key_pem.is_none());
         assert_eq!(world.life.get(id).await.unwrap().state, State::Deploying);
-        let place = TargetRef::Deploy { target: target.id, agent };
-        assert!(targets.contains(&place));
-        let strange = world.life.deployed(JobId(job.job), Uuid::now_v7(), &good(&place)).await;
+        let target_ref = TargetRef::Deploy { target: target.id, agent };
+        assert!(targets.contains(&target_ref));
+        let strange = world.life.deployed(JobId(job.job), Uuid::now_v7(), &good(&target_ref)).await;
         assert!(matches!(strange, Err(DataError::NotFound { .. })));
-        world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
-        world.life.deployed(JobId(job.job), agent, &good(&place)).await.unwrap();
+        world.life.deployed(JobId(job.job), agent, &good(&target_ref)).await.unwrap();
+        world.life.deployed(JobId(job.job), agent, &good(&target_ref)).await.unwrap();
         assert_eq!(world.life.get(id).await.unwrap().state == State::Active, done == 1);
     }
     assert_eq!(
@@ -160,9 +160,9 @@ pub(super) async fn csr_that_differs_from_the_job_is_rejected(world: World) {
 
 pub(super) async fn failed_deployment_is_retried_and_finally_fails(world: World) {
     let agent = world.agent().await;
-    let place = target(&world, agent, "one").await;
+    let target_ref = target(&world, agent, "one").await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
-    new.targets = vec![place.clone()];
+    new.targets = vec![target_ref.clone()];
     let created = world.life.create(new, "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
     let offered = jobs(&world, agent).await;
@@ -192,7 +192,7 @@ pub(super) async fn failed_deployment_is_retried_and_finally_fails(world: World)
     world.life.redeploy(created.certificate, "user:ann").await.unwrap();
     let offered = jobs(&world, agent).await;
     assert_ne!(offered[0].job, job.0);
-    world.life.deployed(JobId(offered[0].job), agent, &good(&place)).await.unwrap();
+    world.life.deployed(JobId(offered[0].job), agent, &good(&target_ref)).await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     world.check().await;
 }
@@ -249,8 +249,8 @@ pub(super) async fn unreported_deployment_expires_after_days(world: World) {
 
 pub(super) async fn unknown_agents_and_targets_are_rejected(world: World) {
     let (agent, other) = (world.agent().await, world.agent().await);
-    let place = target(&world, agent, "one").await;
-    let TargetRef::Deploy { target, .. } = place else { panic!("{place:?}") };
+    let target_ref = target(&world, agent, "one").await;
+    let TargetRef::Deploy { target, .. } = target_ref else { panic!("{target_ref:?}") };
     let with = |change: &dyn Fn(&mut NewCertificate)| {
         let mut new = NewCertificate::new(&["a.example.org"], "web");
         change(&mut new);
@@ -258,12 +258,12 @@ pub(super) async fn unknown_agents_and_targets_are_rejected(world: World) {
         async move { life.create(new, "user:ann").await.unwrap_err().to_string() }
     };
     let nobody = Uuid::now_v7();
-    let away = with(&|new| new.key_location = KeyLocation::Agent { agent: nobody }).await;
-    assert_eq!(away, format!("unknown agent \"{nobody}\"; create it first"));
-    let away = with(&|new| new.targets = vec![TargetRef::Deploy { target: nobody, agent }]).await;
-    assert_eq!(away, format!("unknown target \"{nobody}\"; create it first"));
-    let away = with(&|new| new.targets = vec![TargetRef::Deploy { target, agent: other }]).await;
-    assert_eq!(away, format!("unknown target of the agent \"{other}\"; create it first"));
+    let error = with(&|new| new.key_location = KeyLocation::Agent { agent: nobody }).await;
+    assert_eq!(error, format!("unknown agent \"{nobody}\"; create it first"));
+    let error = with(&|new| new.targets = vec![TargetRef::Deploy { target: nobody, agent }]).await;
+    assert_eq!(error, format!("unknown target \"{nobody}\"; create it first"));
+    let error = with(&|new| new.targets = vec![TargetRef::Deploy { target, agent: other }]).await;
+    assert_eq!(error, format!("unknown target of the agent \"{other}\"; create it first"));
     world.check().await;
 }
 
@@ -283,8 +283,8 @@ pub(super) async fn newer_version_cancels_the_deployment_of_the_older(world: Wor
     world.life.deployed(JobId(old.job), agent, &bad("late")).await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Deploying);
     let Work::Deploy { target, .. } = &new[0].work else { panic!("{new:?}") };
-    let place = TargetRef::Deploy { target: target.id, agent };
-    world.life.deployed(JobId(new[0].job), agent, &good(&place)).await.unwrap();
+    let target_ref = TargetRef::Deploy { target: target.id, agent };
+    world.life.deployed(JobId(new[0].job), agent, &good(&target_ref)).await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
     world.check().await;
 }
@@ -327,8 +327,8 @@ pub(super) async fn key_of_a_guarded_certificate_is_sent_to_approved_targets_onl
     assert!(jobs(&world, agent).await.is_empty());
     let failed = world.life.get(id).await.unwrap();
     assert!(failed.last_error.as_deref().is_some_and(|error| error.contains("approved plan")), "{failed:?}");
-    let again = world.life.redeploy(id, "user:ann").await;
-    assert!(matches!(again, Err(LifecycleActionError::NotApproved(_))), "{again:?}");
+    let second = world.life.redeploy(id, "user:ann").await;
+    assert!(matches!(second, Err(LifecycleActionError::NotApproved(_))), "{second:?}");
     let export = world.life.export(id, &ExportFormat::ChainAndKey, "user:ann").await.map(drop);
     assert!(matches!(export, Err(ExportError::NotApproved(_))), "{export:?}");
     world.life.export(id, &ExportFormat::Chain, "user:ann").await.map(drop).unwrap();

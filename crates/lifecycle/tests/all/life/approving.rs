@@ -271,7 +271,7 @@ pub(super) async fn approval_without_a_plan_is_void(world: World) {
     let job = first.job.row();
     let old = world.store.write("old", move |tx| {
         async move {
-            let mut row = approvals::standing_approvals(tx, vec![job]).await?.remove(0);
+            let mut row = approvals::active_approvals(tx, vec![job]).await?.remove(0);
             approvals::void_approvals(tx, vec![job], 1).await?;
             row.uuid = uuid::Uuid::now_v7();
             (row.plan, row.plan_sha256) = (None, None);
@@ -347,8 +347,8 @@ pub(super) async fn issuance_requires_the_number_of_approvals_of_the_profile(wor
     assert_eq!((half.state, half.progress.given), (ApprovalState::Open, 1));
     assert_eq!(half.approvers, ["user:bob"]);
     // Bob is one person, whichever identity he uses.
-    for again in [person("user:bob"), person("token:ci").with("user:bob")] {
-        let answer = world.life.approve(first.id, None, None, &again).await;
+    for identity in [person("user:bob"), person("token:ci").with("user:bob")] {
+        let answer = world.life.approve(first.id, None, None, &identity).await;
         assert!(matches!(answer, Err(ApprovalError::Repeated { given: 1, needed: 2 })), "{answer:?}");
     }
 

@@ -68,8 +68,8 @@ pub(super) async fn bulk_revocation_uses_one_issuer_call(world: World) {
     assert_eq!(*world.own.revoked.lock(), [(121, Reason::KeyCompromise)]);
     let counts = world.life.counts().await.unwrap();
     assert_eq!(counts.states[&State::Revoked], 120);
-    let again = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
-    assert_eq!((again.done, again.already), (0, 121));
+    let second = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
+    assert_eq!((second.done, second.already), (0, 121));
     // Certificates that were revoked without replacement are not renewed.
     world.advance(400 * 24 * HOUR);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
@@ -139,8 +139,8 @@ pub(super) async fn owners_and_tags_are_changed_in_bulk(world: World) {
     };
     let report = world.life.reassign(&all(), to.clone(), "user:ann").await.unwrap();
     assert_eq!((report.matched, report.done), (30, 30));
-    let again = world.life.reassign(&all(), to, "user:ann").await.unwrap();
-    assert_eq!((again.done, again.already), (0, 30));
+    let second = world.life.reassign(&all(), to, "user:ann").await.unwrap();
+    assert_eq!((second.done, second.already), (0, 30));
     let tagged = ManagedFilter {
         tag: Some(("cost".to_owned(), "42".to_owned())),
         owner: Some("ann".to_owned()),
@@ -154,8 +154,8 @@ pub(super) async fn owners_and_tags_are_changed_in_bulk(world: World) {
     assert_eq!(found.rows.len(), 20);
     // An enforced policy also applies to bulk operations.
     world.life.put_policy("prod-only", &policy, None, "user:ann").await.unwrap();
-    let away = Reassign { environment: Some(None), ..Reassign::default() };
-    let report = world.life.reassign(&all(), away, "user:ann").await.unwrap();
+    let no_environment = Reassign { environment: Some(None), ..Reassign::default() };
+    let report = world.life.reassign(&all(), no_environment, "user:ann").await.unwrap();
     assert_eq!((report.done, report.refused), (0, 30));
     assert_eq!(report.reasons[0].1, "the certificate has no environment (prod-only)");
     world.check().await;

@@ -120,8 +120,8 @@ pub(super) async fn found_certificate_is_claimed_with_its_endpoint(world: World)
         matches!(&certificate.targets[..], [TargetRef::Endpoint { host, port: 443, .. }] if host == "found.example.org")
     );
     assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
-    let again = world.life.claim(claim(what), "user:ann").await;
-    assert!(matches!(again, Err(ClaimError::Taken(_))));
+    let second = world.life.claim(claim(what), "user:ann").await;
+    assert!(matches!(second, Err(ClaimError::Taken(_))));
     // When it is due, it is renewed by its new issuer.
     world.clock.set(certificate.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
@@ -136,14 +136,14 @@ pub(super) async fn found_certificate_is_claimed_with_its_endpoint(world: World)
         ("found.example.org", *Fingerprint::of(&der).as_bytes())
     );
     let scan = store::Scans::of(&world.store).page(None, 1).await.unwrap().rows.remove(0).id;
-    let looked = inventory::tables::EndpointNotices::of(&world.store)
+    let seen_leaf = inventory::tables::EndpointNotices::of(&world.store)
         .seen_endpoints(scan, 0, NOW, 10)
         .await
         .unwrap()
         .remove(0)
         .leaf;
-    assert!(looked.managed);
-    assert_eq!(looked.replaced_at_us, Some(certificate.renew_at_us().unwrap()), "since its renewal");
+    assert!(seen_leaf.managed);
+    assert_eq!(seen_leaf.replaced_at_us, Some(certificate.renew_at_us().unwrap()), "since its renewal");
     // The key of the found certificate was never on this server, and the current issuer did not issue it.
     assert_eq!(*world.issuer("internal").replaced.lock(), [None]);
     world.check().await;
@@ -212,12 +212,12 @@ pub(super) async fn claimed_certificate_gets_its_owner_from_the_rules(world: Wor
     let named = Conditions { name: text("www.b.*"), issuer: text("SOMEBODY"), ..Conditions::default() };
     rule(&world, "platform", named, platform.clone()).await;
     let found = world.life.found(&InventoryFilter::default(), None, 10).await.unwrap().rows;
-    let whose = |host: &str| {
+    let ownership = |host: &str| {
         let one = found.iter().find(|found| found.row.endpoint.host == host).unwrap();
         one.ownership.clone()
     };
-    assert_eq!(whose("a.pay.example.org"), Some(payments.clone()));
-    assert_eq!((whose("b.example.org"), whose("c.example.org")), (Some(platform), None));
+    assert_eq!(ownership("a.pay.example.org"), Some(payments.clone()));
+    assert_eq!((ownership("b.example.org"), ownership("c.example.org")), (Some(platform), None));
 
     let claimed = async |what: ClaimSubject, owner: Option<String>| {
         let claim = Claim { owner, ..claim(what) };
@@ -233,8 +233,8 @@ pub(super) async fn claimed_certificate_gets_its_owner_from_the_rules(world: Wor
     let fingerprint = |number: usize| ClaimSubject::Fingerprint(leaves[number].1);
     assert_eq!(claimed(ClaimSubject::Endpoint(endpoint("a.pay.example.org")), None).await, payments);
     // If the request sets owner or team, ownership rules are not applied.
-    let said = Assignment { owner: text("bob"), ..Assignment::default() };
-    assert_eq!(claimed(fingerprint(1), text("bob")).await, said);
+    let expected = Assignment { owner: text("bob"), ..Assignment::default() };
+    assert_eq!(claimed(fingerprint(1), text("bob")).await, expected);
     assert_eq!(claimed(fingerprint(2), None).await, payments, "by the other of its two places");
     assert_eq!(claimed(fingerprint(3), None).await, Assignment::default(), "no rule is for it");
     world.check().await;
@@ -274,16 +274,16 @@ pub(super) async fn found_certificates_are_filtered_by_owner_in_bounded_pages(wo
     let late = format!("h{:05}.*", ENDPOINTS - 1);
     rule(&world, "last", host(&late), Assignment { owner: text("ann"), ..Assignment::default() }).await;
     let filter = InventoryFilter { order: InventoryOrder::Host, ..InventoryFilter::default() };
-    let whose = |team: Option<&str>, owner: Option<&str>, nobody: bool| OwnerFilter {
+    let ownership = |team: Option<&str>, owner: Option<&str>, nobody: bool| OwnerFilter {
         team: team.map(str::to_owned),
         owner: owner.map(str::to_owned),
         nobody,
     };
-    let walk = async |whose: OwnerFilter, limit: usize| {
+    let walk = async |ownership: OwnerFilter, limit: usize| {
         let (mut hosts, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let before = world.store.statements_sent();
-            let page = world.life.found_of(&filter, &whose, after.as_ref(), limit).await.unwrap();
+            let page = world.life.found_of(&filter, &ownership, after.as_ref(), limit).await.unwrap();
             assert!(page.rows.len() <= limit);
             let sent = world.store.statements_sent() - before;
             assert!(sent <= 6 + FOUND_READ_MAX as u64 / 500, "{sent} statements a page");
@@ -294,18 +294,18 @@ pub(super) async fn found_certificates_are_filtered_by_owner_in_bounded_pages(wo
             }
         }
     };
-    let (found, pages) = walk(whose(Some("payments"), None, false), 100).await;
+    let (found, pages) = walk(ownership(Some("payments"), None, false), 100).await;
     let wanted: Vec<_> =
         (0..ENDPOINTS).filter(|n| n % 10 == 7).map(|n| format!("h{n:05}.example.org")).collect();
     assert_eq!((&found, pages), (&wanted, wanted.len().div_ceil(100)));
     // The only match is beyond the endpoints of the first page. That page is empty and has a cursor.
-    let (found, pages) = walk(whose(None, Some("ann"), false), 100).await;
+    let (found, pages) = walk(ownership(None, Some("ann"), false), 100).await;
     assert_eq!((found, pages), (vec![format!("h{:05}.example.org", ENDPOINTS - 1)], 2));
-    assert_eq!(walk(whose(Some("payments"), Some("ann"), false), 100).await.0, Vec::<String>::new());
-    let (nobodys, _) = walk(whose(None, None, true), 500).await;
+    assert_eq!(walk(ownership(Some("payments"), Some("ann"), false), 100).await.0, Vec::<String>::new());
+    let (nobodys, _) = walk(ownership(None, None, true), 500).await;
     assert_eq!(nobodys.len(), ENDPOINTS - wanted.len() - 1);
     // A page that ends with the very last endpoint is the last page.
-    let (found, pages) = walk(whose(None, Some("ann"), false), 1).await;
+    let (found, pages) = walk(ownership(None, Some("ann"), false), 1).await;
     assert_eq!((found.len(), pages), (1, 2));
     world.check().await;
 }

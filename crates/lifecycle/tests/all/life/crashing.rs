@@ -83,8 +83,8 @@ pub(super) async fn two_consecutive_crashes_lose_nothing_and_issue_nothing_twice
 pub(super) async fn crash_during_creation_stores_all_or_nothing(world: World) {
     let new = || NewCertificate::new(&["a.example.org"], "web");
     world.fail_next(Fault::BeforeCommit);
-    let away = world.life.create(new(), "user:ann").await.unwrap_err();
-    assert!(matches!(&away, CreateError::Data(error) if error.is_transient()), "{away}");
+    let failure = world.life.create(new(), "user:ann").await.unwrap_err();
+    assert!(matches!(&failure, CreateError::Data(error) if error.is_transient()), "{failure}");
     assert!(world.life.named("a.example.org").await.is_err());
     world.fail_next(Fault::AfterCommit);
     assert!(world.life.create(new(), "user:ann").await.is_err());
@@ -105,12 +105,12 @@ pub(super) async fn crash_during_revocation_revokes_once(world: World) {
             }
             let selection = Selection::Ids(vec![certificate.id]);
             let request = RevokeRequest { reason: Reason::Superseded, replace: false };
-            let asked = world.life.revoke(&selection, request.clone(), "user:ann").await;
-            assert!(asked.is_err(), "{asked:?}");
+            let interrupted = world.life.revoke(&selection, request.clone(), "user:ann").await;
+            assert!(interrupted.is_err(), "{interrupted:?}");
             world.settle().await;
             // A caller without a result repeats the request. Completed work is not repeated.
-            let again = world.life.revoke(&selection, request, "user:ann").await.unwrap();
-            assert_eq!(again.done + again.already, 1);
+            let repeated = world.life.revoke(&selection, request, "user:ann").await.unwrap();
+            assert_eq!(repeated.done + repeated.already, 1);
             let revoked = world.life.get(certificate.id).await.unwrap();
             assert_eq!(revoked.state, State::Revoked);
             assert_eq!(revoked.run, None);

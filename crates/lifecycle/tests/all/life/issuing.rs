@@ -72,8 +72,8 @@ pub(super) async fn taken_names_are_rejected_and_the_rest_of_the_batch_is_create
     for refused in created.iter().filter_map(|one| one.as_ref().err()) {
         assert!(matches!(refused, CreateError::Taken(_)), "{refused}");
     }
-    let again = world.life.create(new(1), "user:ann").await.unwrap_err();
-    assert_eq!(again.to_string(), "there is already a certificate \"n1.example.org\"");
+    let second = world.life.create(new(1), "user:ann").await.unwrap_err();
+    assert_eq!(second.to_string(), "there is already a certificate \"n1.example.org\"");
     world.check().await;
 }
 
@@ -129,14 +129,14 @@ pub(super) async fn unavailable_issuer_is_retried_with_backoff_until_it_recovers
 }
 
 pub(super) async fn certificate_that_does_not_match_the_request_is_not_stored(world: World) {
-    for (mood, said) in [(Mood::Lying, "for another key"), (Mood::Confused, "lacks")] {
+    for (mood, message) in [(Mood::Lying, "for another key"), (Mood::Confused, "lacks")] {
         *world.issuer("internal").mood.lock() = mood;
-        let name = format!("{}.example.org", said.len());
+        let name = format!("{}.example.org", message.len());
         let created = world.life.create(NewCertificate::new(&[&name], "web"), "user:ann").await.unwrap();
         world.life.tick().await.unwrap();
         let certificate = world.life.get(created.certificate).await.unwrap();
         assert_eq!((certificate.state, certificate.current), (State::Failed, None));
-        assert!(certificate.last_error.unwrap().contains(said));
+        assert!(certificate.last_error.unwrap().contains(message));
         assert!(world.life.versions(created.certificate, None, 10).await.unwrap().rows.is_empty());
     }
     world.check().await;
@@ -179,8 +179,8 @@ pub(super) async fn slow_issuer_times_out_and_the_order_is_retried(world: World)
 
 pub(super) async fn issuer_is_not_called_before_its_requested_delay_ends(world: World) {
     let issuer = world.issuer("internal");
-    *issuer.mood.lock() = Mood::Held(Duration::from_secs(600));
-    world.fakes.places.store(1, Ordering::SeqCst);
+    *issuer.mood.lock() = Mood::Deferred(Duration::from_secs(600));
+    world.fakes.concurrency.store(1, Ordering::SeqCst);
     let new = (0..20).map(|n| NewCertificate::new(&[&format!("n{n}.example.org")], "web"));
     world.life.create_many(new.collect(), "user:ann").await;
     world.life.tick().await.unwrap();
@@ -242,7 +242,7 @@ pub(super) async fn interrupted_runs_are_taken_over_immediately_after_shutdown(w
 pub(super) async fn issuer_concurrency_limit_is_respected(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Crowded(3);
-    world.fakes.places.store(3, Ordering::SeqCst);
+    world.fakes.concurrency.store(3, Ordering::SeqCst);
     world.many(30).await;
     assert_eq!(issuer.made(), 30);
     assert_eq!(issuer.at_once_max.load(Ordering::SeqCst), 3);
@@ -285,9 +285,9 @@ pub(super) async fn key_export_is_audited(world: World) {
     assert!(log.iter().all(|row| row.actor == "user:bob" && !row.details.contains("PRIVATE")));
     assert!(log.iter().any(|row| row.details.contains("\"key\"")));
 
-    let mut away = NewCertificate::new(&["b.example.org"], "web");
-    away.key_location = KeyLocation::Agent { agent: world.agent().await };
-    let created = world.life.create(away, "user:ann").await.unwrap();
+    let mut on_agent = NewCertificate::new(&["b.example.org"], "web");
+    on_agent.key_location = KeyLocation::Agent { agent: world.agent().await };
+    let created = world.life.create(on_agent, "user:ann").await.unwrap();
     let refused = world.life.export(created.certificate, &ExportFormat::ChainAndKey, "user:bob").await;
     assert!(matches!(refused, Err(ExportError::NotExportable(_))));
     world.check().await;
@@ -337,8 +337,8 @@ pub(super) async fn archived_certificate_is_not_renewed_until_restored(world: Wo
     assert_eq!((archived.state, archived.run), (State::Archived, None));
     world.advance(LIFE);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
-    let again = world.life.archive(certificate.id, None, "user:ann").await;
-    assert!(matches!(again, Err(LifecycleActionError::IllegalTransition(_))));
+    let second = world.life.archive(certificate.id, None, "user:ann").await;
+    assert!(matches!(second, Err(LifecycleActionError::IllegalTransition(_))));
     let stale = world.life.restore(certificate.id, Some(archived.revision - 1), "user:ann").await;
     assert!(matches!(stale, Err(LifecycleActionError::Stale(_))));
     world.life.restore(certificate.id, Some(archived.revision), "user:ann").await.unwrap();

@@ -34,9 +34,9 @@ pub(super) async fn listings_avoid_full_table_scans(world: World) {
     let indexed = plans.into_iter().filter(|(statement, _)| !statement.contains("FROM cas"));
     for (statement, plan) in indexed {
         // SQLite stores the table in the order of its IDs. A page in that order is a scan without sorting.
-        let as_it_stands =
+        let in_id_order =
             statement.contains("ORDER BY id") && !plan.iter().any(|line| line.contains("TEMP B-TREE"));
-        for line in plan.iter().filter(|line| !(as_it_stands && line.starts_with("SCAN"))) {
+        for line in plan.iter().filter(|line| !(in_id_order && line.starts_with("SCAN"))) {
             let walked = TABLES.iter().find(|table| {
                 // PostgreSQL's wording, then SQLite's, which says "USING INDEX" for an index scan. PostgreSQL scans tables that are
                 // empty here.

@@ -78,7 +78,7 @@ pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: 
     world.many(25).await;
     let mut found = Vec::new();
     let rule = policy(Enforcement::Advisory, PolicyRequirement::RequiredOwner);
-    let kept = world.life.put_policy("owned", &rule, None, "user:ann").await.unwrap();
+    let saved = world.life.put_policy("owned", &rule, None, "user:ann").await.unwrap();
     assert_eq!(world.life.judge_all().await.unwrap(), 25);
     found.push(listed(&world, &ViolationFilter::default()).await.len());
     let by_policy = ViolationFilter { policy: Some("owned".to_owned()), ..ViolationFilter::default() };
@@ -87,9 +87,9 @@ pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: 
     found.push(listed(&world, &bad).await.len());
     // After a change to another rule there are no violations.
     let relaxed = policy(Enforcement::Advisory, domains());
-    let stale = world.life.put_policy("owned", &relaxed, Some(kept.revision + 1), "user:ann").await;
+    let stale = world.life.put_policy("owned", &relaxed, Some(saved.revision + 1), "user:ann").await;
     assert!(matches!(stale, Err(PolicyChangeError::Stale(_))), "{stale:?}");
-    world.life.put_policy("owned", &relaxed, Some(kept.revision), "user:ann").await.unwrap();
+    world.life.put_policy("owned", &relaxed, Some(saved.revision), "user:ann").await.unwrap();
     world.life.judge_all().await.unwrap();
     found.push(listed(&world, &ViolationFilter::default()).await.len());
     assert_eq!(found, [25, 25, 25, 0]);
@@ -127,7 +127,7 @@ pub(super) async fn change_that_lifts_the_need_for_approval_is_made_only_with_ap
     let no_tags = CertificateChange { tags: Some([].into()), ..CertificateChange::default() };
     let other_profile = CertificateChange { profile: Some("web".to_owned()), ..CertificateChange::default() };
     let many = lifecycle::Reassign::default;
-    let ways: [(&str, fn(&mut NewCertificate), _, Option<lifecycle::Reassign>); 3] = [
+    let cases: [(&str, fn(&mut NewCertificate), _, Option<lifecycle::Reassign>); 3] = [
         (
             "web",
             |new| new.policy = Some("named".to_owned()),
@@ -142,7 +142,7 @@ pub(super) async fn change_that_lifts_the_need_for_approval_is_made_only_with_ap
         ),
         ("careful", |_| (), other_profile, None),
     ];
-    for (number, (profile, guard, change, many)) in ways.into_iter().enumerate() {
+    for (number, (profile, guard, change, many)) in cases.into_iter().enumerate() {
         let mut new = NewCertificate::new(&[&format!("n{number}.example.org")], profile);
         new.issue = false;
         guard(&mut new);
@@ -161,12 +161,12 @@ pub(super) async fn change_that_lifts_the_need_for_approval_is_made_only_with_ap
         // A change that keeps the need is made.
         let notes = CertificateChange { owner: Some(Some("ann".to_owned())), ..CertificateChange::default() };
         assert!(!world.life.preview_change(id, &notes).await.unwrap().lifts_approval);
-        let kept = world.life.update(id, None, &notes, "user:ann").await.unwrap();
+        let saved = world.life.update(id, None, &notes, "user:ann").await.unwrap();
         // The stored form of a change removes what it removes.
         let stored: CertificateChange =
             serde_json::from_str(&serde_json::to_string(&change).unwrap()).unwrap();
         assert_eq!(stored, change);
-        let after = world.life.update_approved(id, kept.revision, &stored, "user:ann").await.unwrap();
+        let after = world.life.update_approved(id, saved.revision, &stored, "user:ann").await.unwrap();
         assert_eq!((after.policy, after.tags.len(), after.profile.as_str()), (None, 0, "web"), "{number}");
     }
     world.check().await;
@@ -228,13 +228,13 @@ pub(super) async fn owners_and_teams_are_stored_with_revisions(world: World) {
     let missing = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
     assert!(matches!(missing, Err(PersonChangeError::Missing(_))));
     world.life.put_person(PeopleKind::Team, "web", &Person::default(), None, "user:ann").await.unwrap();
-    let kept = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await.unwrap();
-    assert_eq!((kept.person.clone(), kept.revision), (ann.clone(), 1));
+    let saved = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await.unwrap();
+    assert_eq!((saved.person.clone(), saved.revision), (ann.clone(), 1));
     let taken = world.life.put_person(PeopleKind::Owner, "ann", &ann, None, "user:ann").await;
     assert!(matches!(taken, Err(PersonChangeError::Taken(_))));
     let changed = Person { description: "away".to_owned(), ..ann };
-    let kept = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await.unwrap();
-    assert_eq!(kept.revision, 2);
+    let saved = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await.unwrap();
+    assert_eq!(saved.revision, 2);
     let stale = world.life.put_person(PeopleKind::Owner, "ann", &changed, Some(1), "user:ann").await;
     assert!(matches!(stale, Err(PersonChangeError::Stale(Stale { revision: 2 }))));
     let mut new = NewCertificate::new(&["a.example.org"], "web");

@@ -134,9 +134,9 @@ pub(super) async fn matching_certificates_are_counted_and_grouped(world: World) 
     // The stored counts equal the counts of a filter that matches everything.
     let everything = ManagedFilter { profile: Some("web".to_owned()), ..none() };
     for by in GroupBy::ALL {
-        let (kept, counted) = (groups(by, &none()).await, groups(by, &everything).await);
+        let (maintained, counted) = (groups(by, &none()).await, groups(by, &everything).await);
         let issued = |groups: &Groups| values(groups).iter().filter(|(value, _)| value.is_some()).count();
-        assert_eq!(issued(&kept), issued(&counted), "{by:?}: {kept:?} {counted:?}");
+        assert_eq!(issued(&maintained), issued(&counted), "{by:?}: {maintained:?} {counted:?}");
     }
     let part = ManagedFilter { contains: Some("idle".to_owned()), ..none() };
     let parts = groups(GroupBy::Owner, &part).await;

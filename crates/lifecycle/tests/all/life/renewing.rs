@@ -44,7 +44,7 @@ pub(super) async fn certificate_is_renewed_on_time_with_a_new_key(world: World) 
 
 pub(super) async fn clock_jump_of_a_year_renews_each_certificate_once(world: World) {
     let ids = world.many(60).await;
-    world.fakes.places.store(4, Ordering::SeqCst);
+    world.fakes.concurrency.store(4, Ordering::SeqCst);
     world.issuer("internal").at_once_max.store(0, Ordering::SeqCst);
     world.advance(365 * DAY);
     assert_eq!(world.life.tick().await.unwrap().done, 60);
@@ -188,7 +188,7 @@ pub(super) async fn renewal_waits_for_the_maintenance_window(world: World) {
 pub(super) async fn tick_statement_count_is_independent_of_the_number_of_due_runs(world: World) {
     let statements = || world.store.statements_sent();
     world.many(200).await;
-    world.fakes.places.store(1_000, Ordering::SeqCst);
+    world.fakes.concurrency.store(1_000, Ordering::SeqCst);
     // Scheduling costs the same with nothing due, and with two hundred due and a paused issuer.
     let before = statements();
     world.life.schedule().await.unwrap();

@@ -70,8 +70,8 @@ pub(super) async fn undecryptable_key_is_reported_once(world: World) {
     let mut keys = keys.with_walk_interval(Duration::ZERO);
     let update = keys.refresh().await.unwrap();
     assert_eq!((update.broken.len(), keys.broken()), (3, 3));
-    let again = keys.refresh().await.unwrap();
-    assert_eq!((again.broken.len(), keys.broken()), (0, 3), "told once");
+    let second = keys.refresh().await.unwrap();
+    assert_eq!((second.broken.len(), keys.broken()), (0, 3), "told once");
 }
 
 pub(super) async fn signing_keys_are_loaded_in_few_statements(world: World) {
@@ -82,6 +82,6 @@ pub(super) async fn signing_keys_are_loaded_in_few_statements(world: World) {
     let walked = world.store.statements_sent() - before;
     let before = world.store.statements_sent();
     assert!(keys.refresh().await.unwrap().keys.is_none());
-    let looked = world.store.statements_sent() - before;
-    assert!(walked <= 4 && looked == 1, "{walked} to walk, {looked} to look");
+    let check_statements = world.store.statements_sent() - before;
+    assert!(walked <= 4 && check_statements == 1, "{walked} to walk, {check_statements} to look");
 }

@@ -57,12 +57,12 @@ pub(super) async fn expiry_alert_contains_the_certificate_tags_and_resolves_on_r
 
 /// Creates a certificate with one target.
 async fn deployed_at(world: &World, agent: Uuid, name: &str) -> (Uuid, TargetRef) {
-    let place = target(world, agent, name).await;
+    let target_ref = target(world, agent, name).await;
     let mut new = NewCertificate::new(&[name], "web");
-    new.targets = vec![place.clone()];
+    new.targets = vec![target_ref.clone()];
     let id = world.life.create(new, "user:ann").await.unwrap().certificate;
     world.life.tick().await.unwrap();
-    (id, place)
+    (id, target_ref)
 }
 
 /// The agent takes its jobs and reports `result`.
@@ -80,12 +80,12 @@ pub(super) async fn repeated_deployment_failure_raises_an_alert_despite_renewals
     for (number, life) in [2 * HOUR, 6 * DAY, 47 * DAY, 398 * DAY].into_iter().enumerate() {
         *world.issuer("internal").life_us.lock() = life;
         let begin = world.clock.now_us();
-        let (id, place) = deployed_at(&world, agent, &format!("n{number}.example.org")).await;
-        report(&world, agent, &good(&place)).await;
+        let (id, target_ref) = deployed_at(&world, agent, &format!("n{number}.example.org")).await;
+        report(&world, agent, &good(&target_ref)).await;
         let served = world.life.get(id).await.unwrap().served.unwrap();
         assert_eq!(open_alerts(&world, &alerts).await, [], "all is well");
         let step = life / 120;
-        let (mut renewed_at, mut told_at, mut first_expiring_at) = (None, None, None);
+        let (mut renewed_at, mut alerted_at, mut first_expiring_at) = (None, None, None);
         while world.clock.now_us() < served.not_after_us + life / 10 {
             world.advance(step);
             world.life.tick().await.unwrap();
@@ -98,16 +98,16 @@ pub(super) async fn repeated_deployment_failure_raises_an_alert_despite_renewals
             }
             let open = open_alerts(&world, &alerts).await;
             if open.iter().any(|one| one.kind == "certificate.not_deployed") {
-                told_at.get_or_insert(now);
+                alerted_at.get_or_insert(now);
             }
-            assert_eq!(told_at.is_some(), open.iter().any(|one| one.kind == "certificate.not_deployed"));
+            assert_eq!(alerted_at.is_some(), open.iter().any(|one| one.kind == "certificate.not_deployed"));
             if open.iter().any(|one| one.kind == "certificate.expiring") {
                 first_expiring_at.get_or_insert(now);
             }
         }
-        let (renewed_at, told_at) = (renewed_at.unwrap(), told_at.expect("people hear of it"));
+        let (renewed_at, alerted_at) = (renewed_at.unwrap(), alerted_at.expect("people hear of it"));
         let left = served.not_after_us - renewed_at;
-        assert!(told_at - renewed_at <= left / 10 + step, "{life}: within a tenth of what was left");
+        assert!(alerted_at - renewed_at <= left / 10 + step, "{life}: within a tenth of what was left");
         let warned =
             served.not_after_us - first_expiring_at.expect("people hear of the end of what is served");
         assert!((life / 5 - step..=life / 5).contains(&warned), "{life}: at a fifth of the life: {warned}");
@@ -124,9 +124,9 @@ pub(super) async fn repeated_deployment_failure_raises_an_alert_despite_renewals
             let _ = world.life.redeploy(id, "user:ann").await;
         }
         world.advance(step);
-        report(&world, agent, &good(&place)).await;
+        report(&world, agent, &good(&target_ref)).await;
         world.life.tick().await.unwrap();
-        report(&world, agent, &good(&place)).await;
+        report(&world, agent, &good(&target_ref)).await;
         assert_eq!(open_alerts(&world, &alerts).await, [], "{life}: in place, all is over");
         let counts = world.life.counts().await.unwrap();
         assert_eq!((counts.expired, counts.undeployed), (0, 0), "{life}");
@@ -140,9 +140,9 @@ pub(super) async fn repeated_deployment_failure_raises_an_alert_despite_renewals
 /// expires first counts, until every target has a deployment newer than the observation.
 pub(super) async fn served_version_is_the_one_verified_by_agents_and_scans(world: World) {
     let agent = world.agent().await;
-    let (id, place) = deployed_at(&world, agent, "www.example.org").await;
+    let (id, target_ref) = deployed_at(&world, agent, "www.example.org").await;
     assert_eq!(world.life.get(id).await.unwrap().served, None, "nothing is verified");
-    report(&world, agent, &good(&place)).await;
+    report(&world, agent, &good(&target_ref)).await;
     let first = world.life.get(id).await.unwrap();
     assert_eq!(first.served.unwrap().fingerprint, first.current.unwrap().fingerprint);
     assert_eq!(first.undeployed_since_us, None);
@@ -164,7 +164,7 @@ pub(super) async fn served_version_is_the_one_verified_by_agents_and_scans(world
     // The deployment succeeded. An older scan that saw the old version no longer counts.
     super::claiming::seen_at(&world, "old.example.org", &versions[1].chain[0]).await;
     world.advance(HOUR);
-    report(&world, agent, &good(&place)).await;
+    report(&world, agent, &good(&target_ref)).await;
     let third = world.life.get(id).await.unwrap();
     assert_eq!(third.served.unwrap().fingerprint, third.current.unwrap().fingerprint);
     // A later scan still sees the old version.

@@ -44,7 +44,7 @@ pub(crate) enum Mood {
     /// Delivers a certificate for another name.
     Confused,
     Refusing,
-    Held(Duration),
+    Deferred(Duration),
     Panicking,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Fake {
     pub(crate) revoked: Mutex<Vec<Fingerprint>>,
     pub(crate) replaced: Mutex<Vec<Option<Fingerprint>>>,
     pub(crate) window: Mutex<Option<Window>>,
-    pub(crate) windows_asked: AtomicUsize,
+    pub(crate) window_requests: AtomicUsize,
     pub(crate) life_us: Mutex<i64>,
 }
 
@@ -83,7 +83,7 @@ impl Fake {
             revoked: Mutex::default(),
             replaced: Mutex::default(),
             window: Mutex::default(),
-            windows_asked: AtomicUsize::new(0),
+            window_requests: AtomicUsize::new(0),
             life_us: Mutex::new(LIFE),
         }
     }
@@ -139,8 +139,8 @@ impl Fake {
                 });
             }
             Mood::Refusing => return Err(IssuerError::Refused { reason: "not this name".to_owned() }),
-            Mood::Held(retry_after) => {
-                return Err(IssuerError::Held { retry_after, reason: "resting".to_owned() });
+            Mood::Deferred(retry_after) => {
+                return Err(IssuerError::Deferred { retry_after, reason: "resting".to_owned() });
             }
             Mood::Slow(pause) => tokio::time::sleep(pause).await,
             Mood::Crowded(wanted) => {
@@ -203,7 +203,7 @@ impl Issuer for Fake {
         _: &'a Certificate,
     ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
         async move {
-            self.windows_asked.fetch_add(1, Ordering::SeqCst);
+            self.window_requests.fetch_add(1, Ordering::SeqCst);
             if *self.mood.lock() == Mood::Down {
                 return Err(IssuerError::Unavailable {
                     reason: "nobody there".to_owned(),
@@ -247,7 +247,7 @@ impl Hooks {
 /// Issuers by name. `internal` and `other` always exist.
 pub(crate) struct Fakes {
     all: Mutex<BTreeMap<String, Arc<Fake>>>,
-    pub(crate) places: AtomicUsize,
+    pub(crate) concurrency: AtomicUsize,
     hooks: Arc<Hooks>,
 }
 
@@ -262,9 +262,9 @@ impl IssuerSource for Fakes {
         .boxed()
     }
 
-    fn places<'a>(&'a self, _: &'a str) -> BoxFuture<'a, usize> {
+    fn concurrency<'a>(&'a self, _: &'a str) -> BoxFuture<'a, usize> {
         self.hooks.pass(Step::Claim);
-        async move { self.places.load(Ordering::SeqCst) }.boxed()
+        async move { self.concurrency.load(Ordering::SeqCst) }.boxed()
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) struct Own {
     pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
     /// The number of certificates and the reason of each call.
     pub(crate) revoked: Mutex<Vec<(usize, Reason)>>,
-    pub(crate) away: Mutex<bool>,
+    pub(crate) unavailable: Mutex<bool>,
     hooks: Arc<Hooks>,
 }
 
@@ -290,7 +290,7 @@ impl InternalAuthority for Own {
         _: &'a str,
     ) -> BoxFuture<'a, Result<usize, AuthorityError>> {
         async move {
-            if *self.away.lock() {
+            if *self.unavailable.lock() {
                 return Err(AuthorityError::Issuer(IssuerError::Unavailable {
                     reason: "away".to_owned(),
                     retry_after: None,
@@ -337,14 +337,17 @@ impl World {
             ("other".to_owned(), fake(IssuerKind::Webhook)),
             ("acme".to_owned(), fake(IssuerKind::Acme)),
         ]);
-        let fakes =
-            Arc::new(Fakes { all: Mutex::new(all), places: AtomicUsize::new(8), hooks: Arc::clone(&hooks) });
+        let fakes = Arc::new(Fakes {
+            all: Mutex::new(all),
+            concurrency: AtomicUsize::new(8),
+            hooks: Arc::clone(&hooks),
+        });
         let plain = ProfileFacts { requires_approval: false, renew_at: 2.0 / 3.0 };
         let careful = ProfileFacts { requires_approval: true, renew_at: 2.0 / 3.0 };
         let own = Arc::new(Own {
             profiles: Mutex::new(HashMap::from([("web".to_owned(), plain), ("careful".to_owned(), careful)])),
             revoked: Mutex::default(),
-            away: Mutex::new(false),
+            unavailable: Mutex::new(false),
             hooks: Arc::clone(&hooks),
         });
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());

@@ -15,7 +15,10 @@ const TIDY_LEASE: &str = "proxy-leaves-tidy";
 /// Storage for leaves and their sealed keys, with leases for minting. Shared by all proxies of a cluster.
 pub trait Backend: Send + Sync + 'static {
     /// Returns the leaf, or grants the lease to mint it, or reports that another proxy holds the lease.
-    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
+    fn lookup<'a>(
+        &'a self,
+        lease_request: LeafLeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
 
     /// Stores the leaf and ends the lease. Returns false, without storing, if the holder has lost the lease.
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>>;
@@ -43,8 +46,11 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 impl Backend for Store {
-    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
-        async move { tables::ProxyLeaves::of(self).look(&ask).await }.boxed()
+    fn lookup<'a>(
+        &'a self,
+        lease_request: LeafLeaseRequest<'a>,
+    ) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+        async move { tables::ProxyLeaves::of(self).lookup(&lease_request).await }.boxed()
     }
 
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>> {

@@ -5,7 +5,7 @@
 //! contains the encryption, crate `store` the database.
 //!
 //! Requests to the database have a timeout. After a failure the level counts as unavailable: leaves are minted locally or refused,
-//! as configured in [`WhenAway`], and [`SecondLevel::keep`] probes until the database responds.
+//! as configured in [`OutagePolicy`], and [`SecondLevel::keep`] probes until the database responds.
 
 mod backend;
 mod lazy_backend;
@@ -75,7 +75,7 @@ const PUTS_MAX: usize = 2;
 
 /// Behaviour for names that are not in memory while the backend is unavailable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum WhenAway {
+pub enum OutagePolicy {
     /// Leaves are minted locally; other proxies may present other leaves.
     #[default]
     Mint,
@@ -87,7 +87,7 @@ pub enum WhenAway {
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevelOptions {
     /// Behaviour while the storage is unavailable.
-    pub when_away: WhenAway,
+    pub when_away: OutagePolicy,
     /// Timeout of a request to the backend.
     pub trip_timeout: Duration,
     /// Duration of a lease to mint a leaf. After it, another proxy may mint the leaf.
@@ -101,7 +101,7 @@ pub struct SecondLevelOptions {
 impl Default for SecondLevelOptions {
     fn default() -> Self {
         Self {
-            when_away: WhenAway::Mint,
+            when_away: OutagePolicy::Mint,
             trip_timeout: TRIP_TIMEOUT,
             lease: LEASE,
             leaves_max: LEAVES_MAX,
@@ -124,7 +124,7 @@ pub struct SecondLevelCounts {
     /// Leaves minted or refused because the backend was unavailable, or another proxy took too long.
     pub without: u64,
     /// Whether the backend is currently unavailable.
-    pub away: bool,
+    pub unavailable: bool,
 }
 
 /// The second level of the certificate store, behind the memory cache. Clones share it.
@@ -140,7 +140,7 @@ struct LevelState {
     open: BoundedMap<String, LeafKey>,
     /// Expiry in µs of the keys in the backend, by ID.
     stored_keys: BoundedMap<String, i64>,
-    away: AtomicBool,
+    unavailable: AtomicBool,
     /// Notified when the storage becomes unavailable.
     became_unavailable: Notify,
     /// Whether the last found leaf could be decrypted.
@@ -173,7 +173,7 @@ struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.is_done || self.level.away.load(Relaxed) {
+        if self.is_done || self.level.unavailable.load(Relaxed) {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -222,14 +222,14 @@ impl SecondLevel {
         Self::at(LazyBackend::awaited(opening), true, options)
     }
 
-    fn at(backend: LazyBackend, away: bool, options: SecondLevelOptions) -> Self {
+    fn at(backend: LazyBackend, unavailable: bool, options: SecondLevelOptions) -> Self {
         Self(Arc::new(LevelState {
             backend,
             options,
             holder: Uuid::now_v7(),
             open: BoundedMap::new(KEYS_OPEN_MAX),
             stored_keys: BoundedMap::builder(KEYS_OPEN_MAX).time_to_live(KEY_STORE_INTERVAL).build(),
-            away: AtomicBool::new(away),
+            unavailable: AtomicBool::new(unavailable),
             became_unavailable: Notify::new(),
             can_decrypt: AtomicBool::new(true),
             found: AtomicU64::default(),
@@ -250,7 +250,7 @@ impl SecondLevel {
             undecryptable: level.undecryptable.load(Relaxed),
             failures: level.failures.load(Relaxed),
             without: level.without.load(Relaxed),
-            away: level.away.load(Relaxed),
+            unavailable: level.unavailable.load(Relaxed),
         }
     }
 
@@ -287,7 +287,7 @@ impl SecondLevel {
         let level = &self.0;
         let probing = async {
             loop {
-                if level.away.load(Relaxed) {
+                if level.unavailable.load(Relaxed) {
                     tokio::time::sleep(PROBE_EVERY).await;
                     level.probe().await;
                 } else {
@@ -298,7 +298,7 @@ impl SecondLevel {
         // In a separate future, because deletion may take long.
         let tidying = async {
             loop {
-                if !level.away.load(Relaxed) {
+                if !level.unavailable.load(Relaxed) {
                     level.tidy().await;
                 }
                 tokio::time::sleep(TIDY_EVERY).await;
@@ -317,18 +317,18 @@ impl LevelState {
         let max_wait = self.options.lease + self.options.trip_timeout;
         let mut pause = POLL_FIRST;
         let mut waits = false;
-        while !self.away.load(Relaxed) {
+        while !self.unavailable.load(Relaxed) {
             let now_us = request.now_us();
-            let ask = LeafLeaseRequest {
+            let lease_request = LeafLeaseRequest {
                 id: &request.id,
                 ends_from_us,
                 holder: self.holder,
                 now_us,
                 until_us: now_us.saturating_add(micros(self.options.lease)),
             };
-            match self.round_trip("look", opened.backend.look(ask)).await? {
+            match self.round_trip("look", opened.backend.lookup(lease_request)).await? {
                 LeafLookup::Leased => return Some(Turn::Ours),
-                LeafLookup::Stored(held) => match opened.seals.open(&request.id, &held, &self.open) {
+                LeafLookup::Stored(stored) => match opened.seals.open(&request.id, &stored, &self.open) {
                     Ok(mut leaf) => {
                         leaf.key = leaf.key.with_export_permission(request.is_exportable);
                         self.can_decrypt.store(true, Relaxed);
@@ -338,7 +338,7 @@ impl LevelState {
                     Err(why) => {
                         self.log_unreadable_leaf(&request.id, &why);
                         // Request a leaf that expires later than the unreadable one.
-                        ends_from_us = held.ends_at_us.saturating_add(1);
+                        ends_from_us = stored.ends_at_us.saturating_add(1);
                     }
                 },
                 LeafLookup::Awaited => {
@@ -429,9 +429,9 @@ impl LevelState {
     ) -> Result<Obtained, FetchError> {
         self.without.fetch_add(1, Relaxed);
         match self.options.when_away {
-            WhenAway::Mint => Ok(Obtained::Minted(minting.await?)),
-            WhenAway::Refuse if self.away.load(Relaxed) => Err(FetchError::Away),
-            WhenAway::Refuse => Err(FetchError::Awaited),
+            OutagePolicy::Mint => Ok(Obtained::Minted(minting.await?)),
+            OutagePolicy::Refuse if self.unavailable.load(Relaxed) => Err(FetchError::StoreUnavailable),
+            OutagePolicy::Refuse => Err(FetchError::Awaited),
         }
     }
 
@@ -439,16 +439,16 @@ impl LevelState {
     async fn round_trip<T>(
         &self,
         what: &'static str,
-        asked: impl Future<Output = Result<T, StoreError>>,
+        call: impl Future<Output = Result<T, StoreError>>,
     ) -> Option<T> {
         let limit = self.options.trip_timeout;
-        let why = match tokio::time::timeout(limit, asked).await {
+        let why = match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} ms", limit.as_millis()),
         };
         self.failures.fetch_add(1, Relaxed);
-        if self.away.swap(true, Relaxed) {
+        if self.unavailable.swap(true, Relaxed) {
             tracing::debug!(what, why, "the certificate store does not answer");
         } else {
             let when_away = self.options.when_away;
@@ -471,7 +471,7 @@ impl LevelState {
             },
         };
         if is_back {
-            self.away.store(false, Relaxed);
+            self.unavailable.store(false, Relaxed);
             tracing::info!("the certificate store is available again");
         }
     }

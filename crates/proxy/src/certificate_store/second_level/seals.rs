@@ -50,40 +50,40 @@ impl LeafSealer {
             chain.extend_from_slice(&u32::try_from(der.len()).unwrap_or(u32::MAX).to_be_bytes());
             chain.extend_from_slice(der);
         }
-        self.0.seal(&place(&SEALED_LEAVES, id), &chain)
+        self.0.seal(&context(&SEALED_LEAVES, id), &chain)
     }
 
     pub(super) fn seal_key(&self, id: &str, key: &LeafKey) -> Vec<u8> {
-        self.0.seal(&place(&SEALED_LEAF_KEYS, id), &key.private().to_pkcs8_der())
+        self.0.seal(&context(&SEALED_LEAF_KEYS, id), &key.private().to_pkcs8_der())
     }
 
     /// Decrypts the leaf `id`. Its key is decrypted once and cached in `open`.
     pub(super) fn open(
         &self,
         id: &str,
-        held: &StoredLeaf,
+        stored: &StoredLeaf,
         open: &BoundedMap<String, LeafKey>,
     ) -> Result<Leaf, StoredLeafError> {
-        let chain = chain_of(&self.0.open_sealed(&place(&SEALED_LEAVES, id), &held.sealed)?)?;
-        let key = match open.get(&held.key_id) {
+        let chain = chain_of(&self.0.open_sealed(&context(&SEALED_LEAVES, id), &stored.sealed)?)?;
+        let key = match open.get(&stored.key_id) {
             Some(key) => key,
             None => {
-                let key = self.open_key(held)?;
-                open.insert(held.key_id.clone(), key.clone());
+                let key = self.open_key(stored)?;
+                open.insert(stored.key_id.clone(), key.clone());
                 key
             }
         };
         Ok(Leaf::of_chain(chain, key)?)
     }
 
-    fn open_key(&self, held: &StoredLeaf) -> Result<LeafKey, StoredLeafError> {
-        let sealed = held.key.as_ref().ok_or(StoredLeafError::NoKey)?;
-        let der = self.0.open_sealed(&place(&SEALED_LEAF_KEYS, &held.key_id), sealed)?;
+    fn open_key(&self, stored: &StoredLeaf) -> Result<LeafKey, StoredLeafError> {
+        let sealed = stored.key.as_ref().ok_or(StoredLeafError::NoKey)?;
+        let der = self.0.open_sealed(&context(&SEALED_LEAF_KEYS, &stored.key_id), sealed)?;
         Ok(LeafKey::read(PrivateKey::from_pkcs8_der(&der)?)?)
     }
 }
 
-fn place<'a>(column: &'static SealedColumn, row: &'a str) -> Context<'a> {
+fn context<'a>(column: &'static SealedColumn, row: &'a str) -> Context<'a> {
     Context { table: column.table, row: row.as_bytes(), column: column.column }
 }
 

@@ -16,7 +16,7 @@ pub(super) enum ClientPattern {
     /// A line that starts with these words.
     Line(&'static str),
     /// These bytes, followed by further bytes up to the count.
-    Octets(&'static [u8], usize),
+    Bytes(&'static [u8], usize),
     /// Text that ends with this string.
     Until(&'static str),
 }
@@ -31,7 +31,7 @@ impl ClientPattern {
                 // The client chooses the tag.
                 text.contains(start) && sent_bytes.ends_with(b"\r\n") && lines == 1
             }
-            Self::Octets(start, count) => sent_bytes.starts_with(start) && sent_bytes.len() == *count,
+            Self::Bytes(start, count) => sent_bytes.starts_with(start) && sent_bytes.len() == *count,
             Self::Until(end) => sent_bytes.ends_with(end.as_bytes()),
         }
     }
@@ -40,7 +40,7 @@ impl ClientPattern {
     pub(super) fn is_complete_in(&self, sent_bytes: &[u8]) -> bool {
         match self {
             Self::Line(_) => sent_bytes.ends_with(b"\n"),
-            Self::Octets(_, count) => sent_bytes.len() >= *count,
+            Self::Bytes(_, count) => sent_bytes.len() >= *count,
             Self::Until(end) => sent_bytes.ends_with(end.as_bytes()),
         }
     }
@@ -64,7 +64,7 @@ impl Script {
     }
 }
 
-use ClientPattern::{Line, Octets, Until};
+use ClientPattern::{Bytes, Line, Until};
 use Turn::{Hear, Say};
 
 /// HandshakeV10 of MySQL 8.
@@ -201,7 +201,7 @@ pub(super) const DIALOGUES: &[Script] = &[
         protocol: Protocol::Ldap,
         openssl: Some("ldap"),
         turns: &[
-            Hear(Octets(b"\x30\x1d\x02\x01\x01\x77\x18\x80\x16", 31)),
+            Hear(Bytes(b"\x30\x1d\x02\x01\x01\x77\x18\x80\x16", 31)),
             Say(b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"),
         ],
     },
@@ -210,7 +210,7 @@ pub(super) const DIALOGUES: &[Script] = &[
         protocol: Protocol::Ldap,
         openssl: None,
         turns: &[
-            Hear(Octets(b"\x30", 31)),
+            Hear(Bytes(b"\x30", 31)),
             Say(b"\x30\x84\x00\x00\x00\x28\x02\x01\x01\x78\x84\x00\x00\x00\x1f\x0a\x01\x00\x04\x00\x04\x00\x8a\x161.3.6.1.4.1.1466.20037"),
         ],
     },
@@ -218,20 +218,20 @@ pub(super) const DIALOGUES: &[Script] = &[
         name: "postgres",
         protocol: Protocol::Postgres,
         openssl: Some("postgres"),
-        turns: &[Hear(Octets(b"\0\0\0\x08\x04\xd2\x16\x2f", 8)), Say(b"S")],
+        turns: &[Hear(Bytes(b"\0\0\0\x08\x04\xd2\x16\x2f", 8)), Say(b"S")],
     },
     Script {
         name: "mysql",
         protocol: Protocol::Mysql,
         openssl: Some("mysql"),
-        turns: &[Say(MYSQL_GREETING), Hear(Octets(b"\x20\0\0\x01", 36))],
+        turns: &[Say(MYSQL_GREETING), Hear(Bytes(b"\x20\0\0\x01", 36))],
     },
     Script {
         name: "mssql",
         protocol: Protocol::Mssql,
         openssl: None,
         turns: &[
-            Hear(Octets(b"\x12\x01\0\x2f", 47)),
+            Hear(Bytes(b"\x12\x01\0\x2f", 47)),
             Say(b"\x04\x01\0\x2b\0\0\x01\0\0\0\x1a\0\x06\x01\0\x20\0\x01\x02\0\x21\0\x01\x03\0\x22\0\0\x04\0\x22\0\x01\xff\x10\0\x10\x53\0\0\x01\0\0"),
         ],
     },
@@ -240,7 +240,7 @@ pub(super) const DIALOGUES: &[Script] = &[
         protocol: Protocol::Rdp,
         openssl: None,
         turns: &[
-            Hear(Octets(b"\x03\0\0\x13\x0e\xe0", 19)),
+            Hear(Bytes(b"\x03\0\0\x13\x0e\xe0", 19)),
             Say(b"\x03\0\0\x13\x0e\xd0\0\0\x12\x34\0\x02\x1f\x08\0\x02\0\0\0"),
         ],
     },

@@ -64,7 +64,7 @@ fn protocol_source_is_recorded() {
 fn sni_is_the_host_unless_a_server_name_is_given() {
     let names = |argument: &str| {
         let target = targets(&[argument], options()).next().unwrap().unwrap();
-        (target.sni().map(str::to_owned), target.asked_name().to_owned())
+        (target.sni().map(str::to_owned), target.expected_name().to_owned())
     };
     assert_eq!(names("a.example"), (Some("a.example".into()), "a.example".into()));
     assert_eq!(names("192.0.2.1"), (None, "192.0.2.1".into()));
@@ -170,8 +170,8 @@ fn target_file_is_named_in_errors_and_may_contain_paths() {
     let file = folder.path().join("hosts.txt");
     std::fs::write(&file, "a.example\n./certs/a.pem\n*.example\n").unwrap();
     let read = shown(&[&format!("@{}", file.display())], options());
-    let here = std::env::current_dir().unwrap().display().to_string();
-    assert_eq!(read[..2], ["a.example:443".to_owned(), format!("{here}/certs/a.pem")]);
+    let working_dir = std::env::current_dir().unwrap().display().to_string();
+    assert_eq!(read[..2], ["a.example:443".to_owned(), format!("{working_dir}/certs/a.pem")]);
     assert!(
         read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard is not a host"),
         "{}",
@@ -188,8 +188,8 @@ fn existing_path_is_a_file_target_and_stdin_is_read_once() {
     assert_eq!(target.host, Host::Path(folder.path().into()));
     assert_eq!((target.protocol, target.port), (Protocol::File, 0));
     // Tests run in the directory of the crate.
-    let here = std::env::current_dir().unwrap().display().to_string();
-    assert_eq!(shown(&["Cargo.toml"], options()), [format!("{here}/Cargo.toml")]);
+    let working_dir = std::env::current_dir().unwrap().display().to_string();
+    assert_eq!(shown(&["Cargo.toml"], options()), [format!("{working_dir}/Cargo.toml")]);
     assert!(shown(&["-", "-"], options())[0].contains("standard input can be read only once"));
 }
 

@@ -295,8 +295,11 @@ mod tests {
     #[test]
     fn login_cookies_roundtrip_and_invalid_ones_are_rejected() {
         let login = Login::begin(Some("/x"), false, 7).unwrap();
-        let again = Login::from_cookie(&login.to_cookie().unwrap()).unwrap();
-        assert_eq!((again.state, again.nonce, again.return_to), (login.state, login.nonce, "/x".to_owned()));
+        let decoded = Login::from_cookie(&login.to_cookie().unwrap()).unwrap();
+        assert_eq!(
+            (decoded.state, decoded.nonce, decoded.return_to),
+            (login.state, login.nonce, "/x".to_owned())
+        );
         assert!(login.verifier.len() >= 43, "RFC 7636 section 4.1");
         assert!(Login::from_cookie("bm9uc2Vuc2U").is_none());
     }

@@ -167,10 +167,10 @@ fn issue_request(profile: &str, body: NewIssued, caller: &Caller) -> Result<Issu
     let common = subject.common_names.iter().filter(|name| name.contains('.')).cloned();
     let names = names.map_err(|error| bad("names", &error))?;
     let object = Object::profile(profile).with_names(names.iter().map(ToString::to_string).chain(common));
-    let standing = caller.check_standing(Permission::CertificateRequest, &object)?;
+    let rights = caller.check_ownership_rights(Permission::CertificateRequest, &object)?;
     let not_before = body.not_before.as_deref().map(time::parsed).transpose()?;
     Ok(IssueRequest {
-        standing,
+        rights,
         subject: Some(subject),
         not_before: not_before.map(|us| UnixTime(us.div_euclid(1_000_000))),
         lifetime_seconds: body.lifetime_seconds,

@@ -93,7 +93,7 @@ async fn renew(
     caller: Caller,
     Json(body): Json<RenewMany>,
 ) -> Result<Json<BulkView>, Problem> {
-    let reason = body.reason.as_deref().unwrap_or("asked");
+    let reason = body.reason.as_deref().unwrap_or("requested");
     let selection = selection(body.select)?;
     if body.limit == Some(0) {
         return Err(Problem::unprocessable("limit is 0: give at least 1, or leave it out to renew all"));

@@ -401,7 +401,7 @@ async fn renew(
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     permitted(&lifecycle, &caller, Permission::CertificateRenew, id).await?;
-    let report = lifecycle.renew(&Selection::Ids(vec![id]), "asked", caller.actor()).await?;
+    let report = lifecycle.renew(&Selection::Ids(vec![id]), "requested", caller.actor()).await?;
     if let Some((_, reason)) = report.reasons.into_iter().next() {
         return Err(Problem::conflict(reason));
     }

@@ -51,7 +51,7 @@ async fn access(
             let page = store
                 .access(&requester, (&path, operation), (&roles, context.hub().token_prefix()), after, limit)
                 .await?;
-            Ok(pages.answer(page, way))
+            Ok(pages.answer(page, source))
         }
     }
 }
@@ -66,13 +66,13 @@ async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
     let own =
         context.server().access().roles().await.map_err(|problem| super::principal::refused(&problem))?;
     let built_in = BUILT_IN_ROLES.iter().map(|role| (role.name, role.permissions));
-    let own = own.iter().filter_map(|(name, held)| Some((name.as_str(), (*held)?)));
+    let own = own.iter().filter_map(|(name, permissions)| Some((name.as_str(), (*permissions)?)));
     let all = built_in.chain(own).filter(|(_, permissions)| permissions.has(Permission::CredentialManage));
     Ok(all.map(|(name, _)| name.to_owned()).collect())
 }
 
-fn way(row: &AccessRow) -> AccessView {
-    let (permission, path, role, changed) = match &row.way {
+fn source(row: &AccessRow) -> AccessView {
+    let (permission, path, role, changed) = match &row.source {
         AccessSource::Permission { id, path, changed_at_us } => (Some(*id), Some(path), None, *changed_at_us),
         AccessSource::Role { role } => (None, None, Some(role), None),
     };

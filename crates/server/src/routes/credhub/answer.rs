@@ -35,14 +35,14 @@ pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> Credenti
 pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView<SecretJson> {
     let mut response = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))
-        && let Some(kept) = &version.parameters
+        && let Some(parameters) = &version.parameters
     {
         let longer = version.facts.and_then(|facts| facts.minimum_days);
-        let key_type = kept.get("key_type").cloned();
+        let key_type = parameters.get("key_type").cloned();
         response.version.generation = Some(GenerationFacts {
             duration_overridden: longer.is_some(),
-            duration_used: longer.map_or_else(|| kept["duration"].clone(), Into::into),
-            key_length: key_type.is_none().then(|| kept["key_length"].clone()),
+            duration_used: longer.map_or_else(|| parameters["duration"].clone(), Into::into),
+            key_length: key_type.is_none().then(|| parameters["key_length"].clone()),
             key_type,
         });
     }

@@ -24,10 +24,10 @@ impl FromRequest<Context> for Body {
     type Rejection = Refused;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
-        let Text(octets) = Text::from_request(request, context).await?;
+        let Text(bytes) = Text::from_request(request, context).await?;
         // An empty body counts as an empty object, because all fields of some requests are optional.
-        let octets = if octets.is_empty() { Bytes::from_static(b"{}") } else { octets };
-        serde_json::from_slice(&octets).map(Self).map_err(|_| Refused::bad_request())
+        let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
+        serde_json::from_slice(&bytes).map(Self).map_err(|_| Refused::bad_request())
     }
 }
 
@@ -42,13 +42,13 @@ impl FromRequest<Context> for Text {
         if kind.is_some_and(|kind| !kind.to_ascii_lowercase().contains("json") && !kind.contains('*')) {
             return Err(Refused::bad("The provided content type is not supported"));
         }
-        let octets = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
+        let bytes = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.")
             }
             _ => Refused::bad_request(),
         });
-        octets.map(Self)
+        bytes.map(Self)
     }
 }
 

@@ -100,9 +100,9 @@ pub(super) async fn remove(
     Path((id, version)): Path<(String, String)>,
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
-    let gone =
+    let deleted =
         context.hub().credentials().delete_certificate_version(&requester, id_of(&id)?, version).await?;
-    Ok(Json(credential(&gone, CaVersions::Signer)))
+    Ok(Json(credential(&deleted, CaVersions::Signer)))
 }
 
 pub(super) async fn transition(

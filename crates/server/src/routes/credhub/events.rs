@@ -19,7 +19,7 @@ use super::context::Context;
 use super::principal::{Principal, authenticate};
 use crate::credhub::Refused;
 use crate::events::{FeedItem, Follower};
-use crate::routes::events::{id_of, place_of};
+use crate::routes::events::{id_of, parse_position};
 
 /// Interval between checks of a subscriber's permissions while there are at most [`CHECKS_MAX`] subscribers. A revoked permission
 /// takes effect within a second.
@@ -36,14 +36,14 @@ const SKIPPED_MAX: usize = 500;
 /// `credential.deleted`, with the name but without the value.
 ///
 /// The first event is `ready`. Its member `resumed` is true if all events since `Last-Event-ID` follow. If `resumed` is false, or
-/// after the event `lagged`, events may be missing. The event `place` contains only an ID for `Last-Event-ID`. The event `access`
+/// after the event `lagged`, events may be missing. The event `position` contains only an ID for `Last-Event-ID`. The event `access`
 /// reports that the caller's permissions may have changed. If the caller has lost all access, the stream ends after this event.
 pub(super) async fn follow(
     context: Context,
     Principal(requester): Principal,
     parts: Parts,
 ) -> Result<Response, Refused> {
-    let since = parts.headers.get("last-event-id").and_then(|id| place_of(id.to_str().ok()?));
+    let since = parts.headers.get("last-event-id").and_then(|id| parse_position(id.to_str().ok()?));
     let store = context.server().store().clone();
     let begun =
         context.server().events().subscribe_to_credentials(store.clone(), since, &requester.actor).await;
@@ -51,8 +51,10 @@ pub(super) async fn follow(
         let text = "Too many clients follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
     })?;
-    let ready =
-        Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
+    let ready = Event::default()
+        .id(id_of(follower.position()))
+        .event(READY)
+        .data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
     // Read before the stream begins, so that the stream reports every later change.
     let fingerprint =
@@ -136,12 +138,12 @@ impl EventFeed {
             if let Some(change) = &event.credential
                 && change.may_read(&self.requester, &self.store).await.ok()?
             {
-                let message = Event::default().id(id_of(event.place)).event(event.kind.as_str());
+                let message = Event::default().id(id_of(event.position)).event(event.kind.as_str());
                 return Some(message.data(change.data.as_str()));
             }
             skipped += 1;
             if skipped >= SKIPPED_MAX {
-                return Some(Event::default().id(id_of(event.place)).event(PLACE).data("{}"));
+                return Some(Event::default().id(id_of(event.position)).event(PLACE).data("{}"));
             }
         }
     }

@@ -80,8 +80,8 @@ fn address(text: &str) -> Result<(String, u16, String, String), Refused> {
         return Err(bad("has parameters. Give tls and roots separately"));
     }
     let decoded = |text: &str| {
-        let octets = coded::percent_decoded(text).ok_or_else(|| bad("is not percent-encoded"))?;
-        String::from_utf8(octets).map_err(|_| bad("is not UTF-8"))
+        let bytes = coded::percent_decoded(text).ok_or_else(|| bad("is not percent-encoded"))?;
+        String::from_utf8(bytes).map_err(|_| bad("is not UTF-8"))
     };
     let host = url.host_str().unwrap_or_default();
     let host = decoded(host.trim_start_matches('[').trim_end_matches(']'))?;

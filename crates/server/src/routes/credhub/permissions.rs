@@ -84,9 +84,9 @@ pub(super) async fn add(
         let operations = parse_operations(&operations)?;
         match store.grant(&requester, &actor, &path, operations).await {
             Err(CredentialError::PermissionExists) => {
-                let there = store.permission_of(&requester, &actor, &path).await?;
-                let names = [there.operations.names(), operations.names()].concat();
-                store.change_permission(&requester, there.id, None, Operations::parse(&names)?).await?;
+                let existing = store.permission_of(&requester, &actor, &path).await?;
+                let names = [existing.operations.names(), operations.names()].concat();
+                store.change_permission(&requester, existing.id, None, Operations::parse(&names)?).await?;
             }
             other => drop(other?),
         }
@@ -103,9 +103,9 @@ pub(super) async fn remove(
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
     let actor = needed(query.actor, "actor")?;
     let store = context.hub().credentials();
-    let there =
+    let existing =
         store.permission_of(&requester, &actor, &path).await.map_err(|_| CredentialError::NotFound)?;
-    store.revoke_permission(&requester, there.id).await?;
+    store.revoke_permission(&requester, existing.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -116,8 +116,8 @@ pub(super) async fn find(
 ) -> Result<Json<PermissionView>, Refused> {
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
     let actor = needed(query.actor, "actor")?;
-    let there = context.hub().credentials().permission_of(&requester, &actor, &path).await?;
-    Ok(Json(permission_view(there)))
+    let existing = context.hub().credentials().permission_of(&requester, &actor, &path).await?;
+    Ok(Json(permission_view(existing)))
 }
 
 /// Parses a body of version 2 of the API: actor, path and operations.

@@ -80,10 +80,10 @@ fn new_site(body: SiteBody) -> Result<NewSite, Problem> {
 #[utoipa::path(get, path = "/api/v1/key-sites", operation_id = "listKeySites", params(PageQuery),
     responses((status = 200, body = Listing<SiteView>)))]
 async fn list(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<SiteView>>, Problem> {
-    let page = places.sites(paging.after.as_ref(), paging.limit).await?;
+    let page = sites.sites(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(listing(page, site_view)))
 }
 
@@ -91,11 +91,11 @@ async fn list(
 #[utoipa::path(post, path = "/api/v1/key-sites", operation_id = "createKeySite", request_body = SiteBody,
     responses((status = 201, body = SiteView)))]
 async fn create(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Json(body): Json<SiteBody>,
 ) -> Result<Response, Problem> {
-    let row = places.create_site(new_site(body)?, caller.actor()).await?;
+    let row = sites.create_site(new_site(body)?, caller.actor()).await?;
     let at = HeaderValue::from_str(&format!("/api/v1/key-sites/{}", row.id));
     let mut response = (StatusCode::CREATED, Revision(row.revision, site_view(row))).into_response();
     response.headers_mut().extend(at.ok().map(|at| (LOCATION, at)));
@@ -106,10 +106,10 @@ async fn create(
 #[utoipa::path(get, path = "/api/v1/key-sites/{site}", operation_id = "getKeySite",
     params(("site" = String, Path)), responses((status = 200, body = SiteView)))]
 async fn get_one(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     Path(site): Path<String>,
 ) -> Result<Revision<SiteView>, Problem> {
-    let row = places.site(&site).await?;
+    let row = sites.site(&site).await?;
     Ok(Revision(row.revision, site_view(row)))
 }
 
@@ -117,15 +117,15 @@ async fn get_one(
 #[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
     params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
 async fn replace(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,
     Json(body): Json<SiteBody>,
 ) -> Result<Revision<SiteView>, Problem> {
-    let before = places.site(&site).await?;
+    let before = sites.site(&site).await?;
     if_match.check(before.revision)?;
-    let row = places.update_site(before.id, before.revision, new_site(body)?, caller.actor()).await?;
+    let row = sites.update_site(before.id, before.revision, new_site(body)?, caller.actor()).await?;
     Ok(Revision(row.revision, site_view(row)))
 }
 
@@ -133,13 +133,13 @@ async fn replace(
 #[utoipa::path(delete, path = "/api/v1/key-sites/{site}", operation_id = "deleteKeySite",
     params(("site" = String, Path)), responses((status = 204)))]
 async fn delete(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Path(site): Path<String>,
     if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    let row = places.site(&site).await?;
+    let row = sites.site(&site).await?;
     if_match.check(row.revision)?;
-    places.delete_site(row.id, caller.actor()).await?;
+    sites.delete_site(row.id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

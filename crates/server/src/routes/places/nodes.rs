@@ -23,11 +23,11 @@ pub(super) fn routes() -> Api {
         .route(Permission::NodeManage, routes!(retire))
 }
 
-fn node_view(places: &Sites, row: NodeRow) -> NodeView {
+fn node_view(sites: &Sites, row: NodeRow) -> NodeView {
     NodeView {
         attributes: attribute_pairs(&attributes_of(&row)),
         own_attributes: shown_attributes(&row.attributes),
-        measured: places.measured(row.id),
+        measured: sites.measured(row.id),
         id: row.id,
         name: row.name,
         site: row.site_name,
@@ -45,24 +45,24 @@ fn node_view(places: &Sites, row: NodeRow) -> NodeView {
 #[utoipa::path(get, path = "/api/v1/key-nodes", operation_id = "listKeyNodes", params(PageQuery, KeyNodeQuery),
     responses((status = 200, body = Listing<NodeView>)))]
 async fn list(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     paging: Paging,
     Query(params): Query<KeyNodeQuery>,
 ) -> Result<Json<Listing<NodeView>>, Problem> {
     let query = NodeQuery { site: params.site, retired: params.retired };
-    let page = places.nodes(&query, paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(listing(page, |row| node_view(&places, row))))
+    let page = sites.nodes(&query, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, |row| node_view(&sites, row))))
 }
 
 /// Shows a node, by its name or ID.
 #[utoipa::path(get, path = "/api/v1/key-nodes/{node}", operation_id = "getKeyNode",
     params(("node" = String, Path)), responses((status = 200, body = NodeView)))]
 async fn get_one(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     Path(node): Path<String>,
 ) -> Result<Revision<NodeView>, Problem> {
-    let row = places.node_by_name_or_id(&node).await?;
-    Ok(Revision(row.revision, node_view(&places, row)))
+    let row = sites.node_by_name_or_id(&node).await?;
+    Ok(Revision(row.revision, node_view(&sites, row)))
 }
 
 /// Retires a node.
@@ -73,14 +73,14 @@ async fn get_one(
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Path(node): Path<String>,
     if_match: IfMatch,
     Json(how): Json<KeyNodeRetirement>,
 ) -> Result<StatusCode, Problem> {
-    let row = places.node_by_name_or_id(&node).await?;
+    let row = sites.node_by_name_or_id(&node).await?;
     if_match.check(row.revision)?;
     // Checked before any change: without policies the server could complete only half of the request.
     let (retirement, policies) = if how.hostile {
@@ -88,7 +88,7 @@ async fn retire(
     } else {
         (NodeRetirement::Ordinary, None)
     };
-    places.retire(row.id, retirement, caller.actor()).await?;
+    sites.retire(row.id, retirement, caller.actor()).await?;
     if let Some(policies) = policies {
         policies.rotate_policies_of_node(row.id, caller.actor()).await?;
     }

@@ -45,17 +45,17 @@ fn enrolled_view(enrolled: EnrolledNode) -> EnrolledView {
 #[utoipa::path(post, path = "/api/v1/key-nodes/enroll", operation_id = "enrollKeyNode",
     request_body = EnrolmentBody, responses((status = 200, body = EnrolledView)))]
 async fn enroll(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     Json(body): Json<EnrolmentBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
     let EnrolmentBody { token, csr_pem, kem, address, name } = body;
     let request = NodeEnrolment { token, csr_pem, kem, address, name };
-    Ok(Json(enrolled_view(places.enroll(&request).await?)))
+    Ok(Json(enrolled_view(sites.enroll(&request).await?)))
 }
 
 /// Returns the calling node. Its client certificate must have the key that was enrolled for this node.
-async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
-    places.check_key(caller.id(), caller.enrolled_certificate("a node")?).await?;
+async fn node_of(sites: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
+    sites.check_key(caller.id(), caller.enrolled_certificate("a node")?).await?;
     Ok(caller.id())
 }
 
@@ -63,13 +63,13 @@ async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/renew", operation_id = "renewKeyNode",
     request_body = RenewalBody, responses((status = 200, body = EnrolledView)))]
 async fn renew(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Json(body): Json<RenewalBody>,
 ) -> Result<Json<EnrolledView>, Problem> {
-    let node = node_of(&places, &caller).await?;
+    let node = node_of(&sites, &caller).await?;
     let renewal = NodeRenewal { csr_pem: body.csr_pem };
-    Ok(Json(enrolled_view(places.renew(node, &renewal.csr_pem).await?)))
+    Ok(Json(enrolled_view(sites.renew(node, &renewal.csr_pem).await?)))
 }
 
 fn membership_view(update: Membership) -> MembershipView {
@@ -86,14 +86,14 @@ fn membership_view(update: Membership) -> MembershipView {
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/beat", operation_id = "beatKeyNode", request_body = BeatBody,
     responses((status = 200, body = BeatView)))]
 async fn beat(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Json(body): Json<BeatBody>,
 ) -> Result<Json<BeatView>, Problem> {
-    let node = node_of(&places, &caller).await?;
+    let node = node_of(&sites, &caller).await?;
     let BeatBody { address, since, measured } = body;
     let HeartbeatResponse { now_ms, beat_every_ms, lease_ms, membership, state } =
-        places.beat(node, Heartbeat { address, since, measured }).await?;
+        sites.beat(node, Heartbeat { address, since, measured }).await?;
     Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership_view(membership), state }))
 }
 
@@ -137,11 +137,11 @@ fn news_view(update: News) -> NewsView {
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     Component(policies): Component<KeyPolicies>,
     caller: Caller,
     Query(params): Query<NewsParams>,
 ) -> Result<Json<NewsView>, Problem> {
-    let node = node_of(&places, &caller).await?;
+    let node = node_of(&sites, &caller).await?;
     Ok(Json(news_view(policies.news(node, params.after).await?)))
 }

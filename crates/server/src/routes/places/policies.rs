@@ -93,14 +93,14 @@ fn resolved_view(resolved: Resolved) -> ResolvedView {
         satisfying: site.satisfying,
         nodes: site.nodes,
     });
-    let there_are = resolved.there_are.into_iter();
+    let available_attributes = resolved.available_attributes.into_iter();
     ResolvedView {
         formula: resolved.formula.to_string(),
         canonical: resolved.canonical.to_string(),
         nodes: nodes.collect(),
         sites: sites.collect(),
         enrolled: resolved.enrolled,
-        attributes: there_are.map(|attribute| (attribute.name, attribute.values)).collect(),
+        attributes: available_attributes.map(|attribute| (attribute.name, attribute.values)).collect(),
     }
 }
 

@@ -66,15 +66,15 @@ async fn put(
     Json(body): Json<KeyBody>,
 ) -> Result<Response, Problem> {
     let policy = policies.policy(&body.policy).await?;
-    let octets = |text: &str, what: &str| {
+    let decode = |text: &str, what: &str| {
         STANDARD.decode(text).map_err(|_| Problem::unprocessable(format_args!("{what} is not base64")))
     };
     let new = NewSealedKey {
         name: body.name,
-        spki: octets(&body.spki, "spki")?,
+        spki: decode(&body.spki, "spki")?,
         policy: policy.id,
         generation: body.generation,
-        blob: octets(&body.sealed, "sealed")?,
+        blob: decode(&body.sealed, "sealed")?,
     };
     let view = key_view(policies.put_key(new, caller.actor()).await?);
     let at = HeaderValue::from_str(&format!("/api/v1/sealed-keys/{}", view.spki_sha256));

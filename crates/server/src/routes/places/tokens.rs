@@ -44,10 +44,10 @@ fn key_node_token_view(row: NodeTokenRow) -> KeyNodeTokenView {
 #[utoipa::path(get, path = "/api/v1/key-node-tokens", operation_id = "listKeyNodeTokens", params(PageQuery),
     responses((status = 200, body = Listing<KeyNodeTokenView>)))]
 async fn list(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     paging: Paging,
 ) -> Result<Json<Listing<KeyNodeTokenView>>, Problem> {
-    let page = places.tokens(paging.after.as_ref(), paging.limit).await?;
+    let page = sites.tokens(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(listing(page, key_node_token_view)))
 }
 
@@ -55,14 +55,14 @@ async fn list(
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
     request_body = NewKeyNodeToken, responses((status = 201, body = CreatedKeyNodeToken)))]
 async fn create(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Json(new): Json<NewKeyNodeToken>,
 ) -> Result<Response, Problem> {
     let attributes = Attributes::of(new.attributes).map_err(SiteError::from)?;
     let site = new.site.clone();
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
-    let made = places.create_token(new, caller.actor()).await.map_err(|error| match error {
+    let made = sites.create_token(new, caller.actor()).await.map_err(|error| match error {
         SiteError::NotFound(_) => Problem::missing(format_args!("there is no site {site:?}"))
             .hint("`bulla key site list` shows the sites; create this one with `bulla key site create NAME`"),
         error => error.into(),
@@ -78,10 +78,10 @@ async fn create(
 #[utoipa::path(delete, path = "/api/v1/key-node-tokens/{id}", operation_id = "deleteKeyNodeToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(
-    Component(places): Component<Sites>,
+    Component(sites): Component<Sites>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    places.delete_token(id, caller.actor()).await?;
+    sites.delete_token(id, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -35,7 +35,7 @@ impl HexDigits {
 fn range(digits: &str) -> (Vec<u8>, Vec<u8>) {
     let value = |digit: u8| (digit as char).to_digit(16).map_or(0, |value| value as u8);
     let values: Vec<u8> = digits.bytes().map(value).collect();
-    let octets = |values: &[u8]| -> Vec<u8> {
+    let packed = |values: &[u8]| -> Vec<u8> {
         values.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
     };
     // The smallest byte string after all that begin with these digits. If every digit is `f`, there is none: 33 bytes of 255 are
@@ -47,11 +47,11 @@ fn range(digits: &str) -> (Vec<u8>, Vec<u8>) {
     let after = match next.last_mut() {
         Some(last) => {
             *last += 1;
-            octets(&next)
+            packed(&next)
         }
         None => vec![u8::MAX; 33],
     };
-    (octets(&values), after)
+    (packed(&values), after)
 }
 
 #[cfg(test)]

@@ -234,16 +234,16 @@ impl<M: Default + DeserializeOwned> FromRequest<Context> for Body<M> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
-        let octets = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
+        let bytes = Bytes::from_request(request, context).await.map_err(|error| match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large")
             }
             _ => Refused::bad("the body could not be read"),
         })?;
-        if octets.is_empty() {
+        if bytes.is_empty() {
             return Ok(Self(M::default()));
         }
-        let members = serde_json::from_slice(&octets);
+        let members = serde_json::from_slice(&bytes);
         members
             .map(Self)
             .map_err(|_| Refused::bad("failed to parse JSON input: the body is not a JSON object"))

@@ -94,11 +94,11 @@ pub(super) async fn get(
         Err(error) => return Err(denied_or(hub, &requester, &name, Operation::Read, error).await),
     };
     let retention = hub.credentials().options().retention_of(name.key());
-    let versions_kept = retention.and_then(|retention| retention.versions).unwrap_or(0);
-    Ok(data(shown(&history, versions_kept)))
+    let versions_max = retention.and_then(|retention| retention.versions).unwrap_or(0);
+    Ok(data(shown(&history, versions_max)))
 }
 
-fn shown(history: &History, versions_kept: u32) -> Json {
+fn shown(history: &History, versions_max: u32) -> Json {
     let mut versions = Map::new();
     for version in &history.versions {
         let times = version_times(version.created_at_us, version.ends_at_us);
@@ -117,7 +117,7 @@ fn shown(history: &History, versions_kept: u32) -> Json {
         "current_version": history.last_number,
         "custom_metadata": custom_metadata(history.metadata.as_ref()),
         "delete_version_after": "0s",
-        "max_versions": versions_kept,
+        "max_versions": versions_max,
         "oldest_version": oldest,
         "updated_time": time(updated_at_us),
         "versions": versions,

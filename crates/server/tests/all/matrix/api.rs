@@ -53,7 +53,7 @@ pub(super) struct Server {
     _folder: tempfile::TempDir,
 }
 
-async fn ask(
+async fn send_request(
     router: &Router,
     token: Option<&str>,
     method: &str,
@@ -122,7 +122,7 @@ impl Server {
     }
 
     pub(super) async fn by_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
-        let (status, text) = ask(&self.router, Some(&self.admin), method, path, body).await;
+        let (status, text) = send_request(&self.router, Some(&self.admin), method, path, body).await;
         assert!((200..300).contains(&status), "{method} {path}: {status} {text}");
         serde_json::from_str(&text).unwrap_or_default()
     }
@@ -161,7 +161,8 @@ impl Server {
         // A grant for a profile that requires approval needs approval by another person.
         if let Some(change) = made["id"].as_str().filter(|_| made["state"] == "open") {
             let path = format!("/api/v1/changes/{change}/approve");
-            let (status, text) = ask(&self.router, Some(&self.second), "POST", &path, Some(&json!({}))).await;
+            let (status, text) =
+                send_request(&self.router, Some(&self.second), "POST", &path, Some(&json!({}))).await;
             assert_eq!(status, 200, "{text}");
         }
         made["token"].as_str().unwrap().to_owned()
@@ -171,14 +172,15 @@ impl Server {
     async fn verdict(&self, route: &RouteInfo, token: Option<&str>, objects: Option<&Objects>) -> Verdict {
         let Some(objects) = objects.filter(|_| route.scoped) else {
             let (status, _) =
-                ask(&self.router, token, route.method.as_str(), &nowhere(&route.path), None).await;
+                send_request(&self.router, token, route.method.as_str(), &nowhere(&route.path), None).await;
             // The object does not exist, so 404 means that the caller was authorized.
             return if matches!(status, 401 | 403) { Verdict::Refused } else { Verdict::In };
         };
         self.numbers.set(self.numbers.get() + 1);
         let request = ApiRequest::of(route, objects, self.numbers.get());
         let (status, text) =
-            ask(&self.router, token, route.method.as_str(), &request.path, request.body.as_ref()).await;
+            send_request(&self.router, token, route.method.as_str(), &request.path, request.body.as_ref())
+                .await;
         request.judge(status, &text)
     }
 }

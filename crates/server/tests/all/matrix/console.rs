@@ -144,7 +144,7 @@ impl Console {
         Answer { status, location, body, calls }
     }
 
-    async fn ask(&self, token: Option<&str>, row: &Row, objects: &Objects) -> Answer {
+    async fn send_request(&self, token: Option<&str>, row: &Row, objects: &Objects) -> Answer {
         self.server.numbers.set(self.server.numbers.get() + 1);
         let form =
             if row.method == "POST" { form(row, objects, self.server.numbers.get()) } else { String::new() };
@@ -176,7 +176,7 @@ impl Console {
             _ => return vec![path.to_owned()],
         };
         let row = Row { path: path.to_owned(), method: "GET" };
-        let answer = self.ask(Some(self.admin()), &row, &self.server.objects[0]).await;
+        let answer = self.send_request(Some(self.admin()), &row, &self.server.objects[0]).await;
         let (_, names) = answer.body.split_once(list).unwrap_or_else(|| panic!("{path}: {}", answer.body));
         let names = names.split('<').next().unwrap().trim().split(", ");
         let folder = path.rsplit_once('/').unwrap().0;
@@ -331,7 +331,7 @@ impl Console {
     async fn check_strangers(&self, row: &Row, faults: &mut Vec<String>) {
         let open = OPEN.contains(&row.path.as_str());
         for token in [None, Some("bulla_nobody")] {
-            let answer = self.ask(token, row, &self.server.objects[0]).await;
+            let answer = self.send_request(token, row, &self.server.objects[0]).await;
             let refused = verdict(row, &answer, false) == Verdict::Refused;
             if refused == open {
                 faults.push(format!(
@@ -414,7 +414,7 @@ impl Console {
         let what = format!("{} {}", row.method, row.path);
         let [own, other] = &self.server.objects;
         self.check_strangers(row, faults).await;
-        let by_admin = self.ask(Some(self.admin()), row, own).await;
+        let by_admin = self.send_request(Some(self.admin()), row, own).await;
         let mut cells = vec![format!("`{what}`"), self.uses(row, &by_admin, faults)];
         let has_object = placed(row, own).is_some();
         let lists = row.method == "GET" && !has_object && shows(&by_admin, own);
@@ -422,7 +422,8 @@ impl Console {
             let mut columns = [BTreeMap::new(), BTreeMap::new()];
             for role in BUILT_IN_ROLES {
                 for (column, objects) in columns.iter_mut().zip([own, other]) {
-                    let answer = self.ask(Some(&self.tokens[&(role.name, scope)]), row, objects).await;
+                    let answer =
+                        self.send_request(Some(&self.tokens[&(role.name, scope)]), row, objects).await;
                     faults.extend(
                         self.excess(role.name, scope, &answer)
                             .iter()

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::console::{CREDENTIAL_PAGES, Row, routes};
-use super::credentials::{COLUMNS, PLACES, Server, callers};
+use super::credentials::{COLUMNS, FOLDERS, Server, callers};
 use crate::world::{TestResponse, send};
 
 /// A request for a page: its query, or the fields of its form. `shows` is text that the page has if it shows the credential.
@@ -37,33 +37,36 @@ fn encoded(fields: &[(&'static str, String)]) -> String {
 }
 
 /// Panics for an unknown page: add how to ask it for a credential.
-fn sample(row: &Row, place: &str, number: usize) -> Sample {
-    let name = format!("/{place}/x");
-    let (made, gone, path) = (format!("/{place}/made"), format!("/{place}/gone"), format!("/{place}/*"));
+fn sample(row: &Row, folder: &str, number: usize) -> Sample {
+    let name = format!("/{folder}/x");
+    let (made, deleted, path) =
+        (format!("/{folder}/made"), format!("/{folder}/gone"), format!("/{folder}/*"));
     let actor = actor(row, number);
     let permission = [("path", &*path), ("actor", &actor), ("operation", "read"), ("name", &name)];
     match (row.method, row.path.trim_start_matches("/console/")) {
         ("GET", "credentials") => {
-            Sample::page(&[("path", &format!("/{place}"))]).showing(&format!(">{name}<"))
+            Sample::page(&[("path", &format!("/{folder}"))]).showing(&format!(">{name}<"))
         }
-        ("GET", "export/credentials.csv") => Sample::page(&[("path", &format!("/{place}"))]).showing(&name),
+        ("GET", "export/credentials.csv") => Sample::page(&[("path", &format!("/{folder}"))]).showing(&name),
         ("GET", "data" | "credentials/one" | "credentials/delete") => Sample::page(&[("name", &name)]),
         ("GET", "credentials/regenerate") => Sample::page(&[("name", &made)]),
-        ("GET", "credentials/undelete") => Sample::page(&[("name", &gone)]),
+        ("GET", "credentials/undelete") => Sample::page(&[("name", &deleted)]),
         ("GET", "credentials/set" | "credentials/generate") => {
             Sample::page(&[("name", &name), ("type", "value")])
         }
-        ("GET", "credentials/deleted") => Sample::page(&[]).showing(&gone),
+        ("GET", "credentials/deleted") => Sample::page(&[]).showing(&deleted),
         ("GET", "credentials/permission/remove") => Sample::page(&permission),
-        ("POST", "credentials/value") => Sample::form(&[("name", &name)]).showing(&format!("secret-{place}")),
+        ("POST", "credentials/value") => {
+            Sample::form(&[("name", &name)]).showing(&format!("secret-{folder}"))
+        }
         ("POST", "credentials/set") => {
-            let value = format!("secret-{place}");
+            let value = format!("secret-{folder}");
             Sample::form(&[("name", &name), ("type", "value"), ("value", &value), ("known", "yes")])
         }
         ("POST", "credentials/generate") => Sample::form(&[("name", &made), ("type", "password")]),
         ("POST", "credentials/regeneration") => Sample::form(&[("name", &made)]),
         ("POST", "credentials/deletion") => Sample::form(&[("name", &name)]),
-        ("POST", "credentials/undelete") => Sample::form(&[("name", &gone)]),
+        ("POST", "credentials/undelete") => Sample::form(&[("name", &deleted)]),
         ("POST", "credentials/permissions" | "credentials/permission/removal") => Sample::form(&permission),
         (method, path) => panic!("the matrix has no row for {method} /console/{path}: add how it is asked"),
     }
@@ -74,24 +77,24 @@ fn actor(row: &Row, number: usize) -> String {
     format!("uaa-client:{}{number}", row.path.replace('/', "-"))
 }
 
-/// Makes the credentials of a place, as they are before each request: `x`, the generated `made`, and the deleted `gone`.
-async fn prepare(server: &Server, row: &Row, place: &str, number: usize) {
+/// Makes the credentials of a place, as they are before each request: `x`, the generated `made`, and the deleted `deleted`.
+async fn prepare(server: &Server, row: &Row, folder: &str, number: usize) {
     let admin = Some(server.world.admin.as_str());
-    for (name, value) in [("x", json!(format!("secret-{place}"))), ("gone", json!("gone"))] {
-        let body = json!({ "name": format!("/{place}/{name}"), "type": "value", "value": value });
-        server.ask(admin, "PUT", "/api/v1/data", &body).await.expect(200);
+    for (name, value) in [("x", json!(format!("secret-{folder}"))), ("gone", json!("gone"))] {
+        let body = json!({ "name": format!("/{folder}/{name}"), "type": "value", "value": value });
+        server.send_request(admin, "PUT", "/api/v1/data", &body).await.expect(200);
     }
-    let body = json!({ "name": format!("/{place}/made"), "type": "password" });
-    server.ask(admin, "POST", "/api/v1/data", &body).await.expect(200);
-    server.ask(admin, "DELETE", &format!("/api/v1/data?name=/{place}/gone"), &Value::Null).await;
+    let body = json!({ "name": format!("/{folder}/made"), "type": "password" });
+    server.send_request(admin, "POST", "/api/v1/data", &body).await.expect(200);
+    server.send_request(admin, "DELETE", &format!("/api/v1/data?name=/{folder}/gone"), &Value::Null).await;
     let permission =
-        json!({ "path": format!("/{place}/*"), "actor": actor(row, number), "operations": ["read"] });
+        json!({ "path": format!("/{folder}/*"), "actor": actor(row, number), "operations": ["read"] });
     if row.path.contains("/permission/") {
-        server.ask(admin, "POST", "/api/v2/permissions", &permission).await;
+        server.send_request(admin, "POST", "/api/v2/permissions", &permission).await;
     }
 }
 
-async fn ask(server: &Server, token: Option<&str>, row: &Row, sample: &Sample) -> TestResponse {
+async fn send_request(server: &Server, token: Option<&str>, row: &Row, sample: &Sample) -> TestResponse {
     let method = Method::from_bytes(row.method.as_bytes()).unwrap();
     let mut request = server.world.bare(method, &format!("{}{}", row.path, sample.query));
     if let Some(token) = token {
@@ -118,17 +121,17 @@ pub(super) async fn table() -> String {
     let pages = pages.filter(|row| CREDENTIAL_PAGES.iter().any(|begin| row.path.starts_with(begin)));
     for row in pages.chain([export]) {
         let what = format!("{} {}", row.method, row.path);
-        let answer = ask(&server, None, &row, &sample(&row, "own", 0)).await;
+        let answer = send_request(&server, None, &row, &sample(&row, "own", 0)).await;
         // This page is a redirect without data.
         if !signs_in(&answer) && row.path != "/console/data" {
             faults.push(format!("{what} by nobody: {answer:?}"));
         }
         let mut cells = vec![format!("`{what}`")];
         for (number, token) in tokens.iter().enumerate() {
-            for place in PLACES {
-                prepare(&server, &row, place, cells.len()).await;
-                let sample = sample(&row, place, cells.len());
-                let answer = ask(&server, Some(token), &row, &sample).await;
+            for folder in FOLDERS {
+                prepare(&server, &row, folder, cells.len()).await;
+                let sample = sample(&row, folder, cells.len());
+                let answer = send_request(&server, Some(token), &row, &sample).await;
                 let shown = sample.shows.as_ref().is_none_or(|text| answer.text.contains(text));
                 let done = matches!(answer.status.as_u16(), 200 | 303);
                 if number == 0 && !(done && shown) {
@@ -136,12 +139,12 @@ pub(super) async fn table() -> String {
                         "{what} by an administrator: ask it so that it is understood: {answer:?}"
                     ));
                 }
-                let secret = format!("secret-{place}");
+                let secret = format!("secret-{folder}");
                 if answer.text.contains(&secret) && row.path != "/console/credentials/value" {
                     faults.push(format!("{what} shows a value: {answer:?}"));
                 }
                 if !matches!(answer.status.as_u16(), 200 | 303 | 403 | 404) {
-                    faults.push(format!("{what} by caller {number} at {place}: {answer:?}"));
+                    faults.push(format!("{what} by caller {number} at {folder}: {answer:?}"));
                 }
                 cells.push(if done && shown { "yes" } else { "–" }.to_owned());
             }

@@ -10,11 +10,11 @@ use super::Verdict;
 use crate::world::{Plan, TestResponse, World, send};
 
 /// The path on which the caller of the column "own" has permissions. Other callers own `/other`.
-pub(super) const PLACES: [&str; 2] = ["own", "other"];
+pub(super) const FOLDERS: [&str; 2] = ["own", "other"];
 
 pub(super) struct Server {
     pub(super) world: World,
-    /// The version IDs, in the order of [`PLACES`].
+    /// The version IDs, in the order of [`FOLDERS`].
     versions: Vec<String>,
 }
 
@@ -35,14 +35,14 @@ impl Server {
         })
         .await;
         let mut server = Self { world, versions: Vec::new() };
-        for place in PLACES {
-            let made = server.put(place).await;
+        for folder in FOLDERS {
+            let made = server.put(folder).await;
             server.versions.push(made.json()["id"].as_str().unwrap().to_owned());
         }
         server
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
         token: Option<&str>,
         method: &str,
@@ -68,10 +68,10 @@ impl Server {
         send(request).await
     }
 
-    async fn put(&self, place: &str) -> TestResponse {
+    async fn put(&self, folder: &str) -> TestResponse {
         let body =
-            json!({ "name": format!("/{place}/x"), "type": "value", "value": format!("secret-{place}") });
-        self.ask(Some(&self.world.admin), "PUT", "/api/v1/data", &body).await.expect(200)
+            json!({ "name": format!("/{folder}/x"), "type": "value", "value": format!("secret-{folder}") });
+        self.send_request(Some(&self.world.admin), "PUT", "/api/v1/data", &body).await.expect(200)
     }
 
     /// Creates a token with these operations on paths below `/own`.
@@ -79,19 +79,19 @@ impl Server {
         let token = self.world.token(name, "viewer", "any").await;
         let body =
             json!({ "path": "/own/*", "actor": format!("uaa-client:{name}"), "operations": operations });
-        self.ask(Some(&self.world.admin), "POST", "/api/v2/permissions", &body).await.expect(201);
+        self.send_request(Some(&self.world.admin), "POST", "/api/v2/permissions", &body).await.expect(201);
         token
     }
 
     /// Returns the request of an operation for one path. `None` if only the status without authentication is tested.
-    fn sample(&self, operation: &NonApiOperation, place: usize) -> Option<Sample> {
-        let name = format!("/{}/x", PLACES[place]);
-        let secret = format!("secret-{}", PLACES[place]);
+    fn sample(&self, operation: &NonApiOperation, folder: usize) -> Option<Sample> {
+        let name = format!("/{}/x", FOLDERS[folder]);
+        let secret = format!("secret-{}", FOLDERS[folder]);
         let all = json!({ "name": name, "type": "value", "value": secret });
         let (path, body, shows) = match (operation.method.as_str(), operation.path.as_str()) {
             ("GET", "/api/v1/data") => (format!("/api/v1/data?name={name}"), Value::Null, Some(secret)),
             ("GET", "/api/v1/data/{id}") => {
-                (format!("/api/v1/data/{}", self.versions[place]), Value::Null, Some(secret))
+                (format!("/api/v1/data/{}", self.versions[folder]), Value::Null, Some(secret))
             }
             ("PUT", "/api/v1/data") => ("/api/v1/data".to_owned(), all, None),
             ("POST", "/api/v1/data") => {
@@ -117,10 +117,10 @@ impl Server {
                 (operation.path.replace("/{*path}", &name), Value::Null, None)
             }
             ("LIST", "/v1/secret/metadata/{*path}") => {
-                (format!("/v1/secret/metadata/{}", PLACES[place]), Value::Null, Some("x".to_owned()))
+                (format!("/v1/secret/metadata/{}", FOLDERS[folder]), Value::Null, Some("x".to_owned()))
             }
             ("GET", "/api/v1/leases") => {
-                (format!("/api/v1/leases?path=/{}/*", PLACES[place]), Value::Null, None)
+                (format!("/api/v1/leases?path=/{}/*", FOLDERS[folder]), Value::Null, None)
             }
             ("PUT", "/api/v1/database-connections") => {
                 let body = json!({ "name": "shop", "url": "postgres://keeper@127.0.0.1/shop", "password": "secret" });
@@ -149,7 +149,8 @@ impl Server {
     }
 
     async fn verdict(&self, token: &str, operation: &NonApiOperation, sample: &Sample) -> Verdict {
-        let answer = self.ask(Some(token), operation.method.as_str(), &sample.path, &sample.body).await;
+        let answer =
+            self.send_request(Some(token), operation.method.as_str(), &sample.path, &sample.body).await;
         let understood = !matches!(answer.status.as_u16(), 400 | 405 | 415 | 422);
         assert!(
             understood,
@@ -215,7 +216,7 @@ pub(super) async fn table() -> String {
         let path = path.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
         let path = path.collect::<Vec<_>>().join("/");
         if !streams(&operation) {
-            let answer = server.ask(None, operation.method.as_str(), &path, &Value::Null).await;
+            let answer = server.send_request(None, operation.method.as_str(), &path, &Value::Null).await;
             let open = matches!(
                 operation.need,
                 NonApiAccess::Nothing | NonApiAccess::Loopback | NonApiAccess::OwnCredential
@@ -228,8 +229,8 @@ pub(super) async fn table() -> String {
         }
         let mut cells = vec![format!("`{what}`"), needs(operation.need).to_owned()];
         for token in &tokens {
-            for place in 0..PLACES.len() {
-                cells.push(match server.sample(&operation, place) {
+            for folder in 0..FOLDERS.len() {
+                cells.push(match server.sample(&operation, folder) {
                     None => String::new(),
                     Some(sample) => match server.verdict(token, &operation, &sample).await {
                         Verdict::In => "yes".to_owned(),

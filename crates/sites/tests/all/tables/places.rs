@@ -86,13 +86,13 @@ async fn beat(store: &Store, nodes: &[&NodeRow], until_us: i64) {
 }
 
 /// Determines the changes of presence and stores them. Returns the number of nodes that changed.
-async fn tell(store: &Store, now_us: i64) -> usize {
-    let flips = sites::tables::Places::of(store).presence_changes(now_us).await.unwrap();
+async fn flip_presence(store: &Store, now_us: i64) -> usize {
+    let flips = sites::tables::SiteTables::of(store).presence_changes(now_us).await.unwrap();
     write!(store, |tx| flip_nodes(tx, &flips, now_us))
 }
 
 async fn changed_since(store: &Store, since: i64) -> Vec<(Uuid, bool)> {
-    let rows = sites::tables::Places::of(store).nodes_changed(since, 100).await.unwrap();
+    let rows = sites::tables::SiteTables::of(store).nodes_changed(since, 100).await.unwrap();
     rows.into_iter().map(|node| (node.id, node.present)).collect()
 }
 
@@ -100,8 +100,8 @@ pub(crate) async fn site_names_are_unique_and_updates_require_the_current_revisi
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let tokyo = enter_site(store, "tokyo").await;
-    let again = site("berlin");
-    assert!(!write!(store, |tx| insert_site(tx, &again)), "the name is taken");
+    let duplicate = site("berlin");
+    assert!(!write!(store, |tx| insert_site(tx, &duplicate)), "the name is taken");
     let id = berlin.id;
     let change = |revision: i64, name: &'static str| {
         store.write("test", move |tx| Box::pin(update_site(tx, id, revision, name, "{}", NOW + 1)))
@@ -109,11 +109,11 @@ pub(crate) async fn site_names_are_unique_and_updates_require_the_current_revisi
     assert!(!change(7, "bonn").await.unwrap(), "another revision");
     assert!(!change(1, "tokyo").await.unwrap(), "the name is taken");
     assert!(change(1, "bonn").await.unwrap());
-    let found = sites::tables::Places::of(store).site(id).await.unwrap().unwrap();
+    let found = sites::tables::SiteTables::of(store).site(id).await.unwrap().unwrap();
     assert_eq!((found.name.as_str(), found.revision, found.updated_at_us), ("bonn", 2, NOW + 1));
-    assert_eq!(sites::tables::Places::of(store).site_named("bonn").await.unwrap(), Some(found.clone()));
+    assert_eq!(sites::tables::SiteTables::of(store).site_named("bonn").await.unwrap(), Some(found.clone()));
     assert_eq!(write!(store, |tx| lock_site(tx, id)), Some(found.clone()), "a lock changes nothing");
-    let all = walk!(1, |after, limit| sites::tables::Places::of(store).sites(after, limit));
+    let all = walk!(1, |after, limit| sites::tables::SiteTables::of(store).sites(after, limit));
     assert_eq!(all, [found, tokyo]);
     assert!(write!(store, |tx| delete_site(tx, id)));
     assert_eq!(write!(store, |tx| lock_site(tx, id)), None);
@@ -154,16 +154,16 @@ pub(crate) async fn node_join_token_is_used_once_and_rejected_when_expired(world
     assert_eq!(spend([2; 32]).await.unwrap(), None, "expired");
     assert_eq!(spend([3; 32]).await.unwrap(), None, "unknown");
     assert_eq!(write!(store, |tx| node_token(tx, &[1; 32], NOW)), None, "used");
-    assert_eq!(sites::tables::Places::of(store).node_of_token(&[1; 32], NOW).await.unwrap(), Some(by));
+    assert_eq!(sites::tables::SiteTables::of(store).node_of_token(&[1; 32], NOW).await.unwrap(), Some(by));
     assert_eq!(
-        sites::tables::Places::of(store).node_of_token(&[1; 32], NOW + SECOND).await.unwrap(),
+        sites::tables::SiteTables::of(store).node_of_token(&[1; 32], NOW + SECOND).await.unwrap(),
         None,
         "it is over"
     );
-    let all = walk!(1, |after, limit| sites::tables::Places::of(store).node_tokens(after, limit));
+    let all = walk!(1, |after, limit| sites::tables::SiteTables::of(store).node_tokens(after, limit));
     assert_eq!(all[0], late, "newest first");
     assert_eq!(all[1].site_name, "berlin");
-    assert_eq!(sites::tables::Places::of(store).purge_node_tokens(NOW + 1).await.unwrap(), 1);
+    assert_eq!(sites::tables::SiteTables::of(store).purge_node_tokens(NOW + 1).await.unwrap(), 1);
 }
 
 pub(crate) async fn nodes_are_unique_by_key_and_name_and_listed_by_site(world: World) {
@@ -172,9 +172,9 @@ pub(crate) async fn nodes_are_unique_by_key_and_name_and_listed_by_site(world: W
     let a = enter(store, node("a", 1, &berlin)).await;
     let b = enter(store, node("b", 2, &tokyo)).await;
     assert!(a.changed < b.changed);
-    assert_eq!(sites::tables::Places::of(store).node(a.id).await.unwrap(), Some(a.clone()));
-    assert_eq!(sites::tables::Places::of(store).node_of_key(&[2; 32]).await.unwrap(), Some(b.clone()));
-    assert_eq!(sites::tables::Places::of(store).node_named("b").await.unwrap(), Some(b.clone()));
+    assert_eq!(sites::tables::SiteTables::of(store).node(a.id).await.unwrap(), Some(a.clone()));
+    assert_eq!(sites::tables::SiteTables::of(store).node_of_key(&[2; 32]).await.unwrap(), Some(b.clone()));
+    assert_eq!(sites::tables::SiteTables::of(store).node_named("b").await.unwrap(), Some(b.clone()));
     for (name, key, taken) in [("a", 9, true), ("z", 1, true), ("z", 9, false)] {
         assert_eq!(write!(store, |tx| is_node_taken(tx, name, &[key; 32])), taken, "{name} {key}");
     }
@@ -191,7 +191,7 @@ pub(crate) async fn nodes_are_unique_by_key_and_name_and_listed_by_site(world: W
         !write!(store, |tx| node_certified(tx, id, &[1; 32], NOW + 8)),
         "a retired one gets no certificate"
     );
-    let retired = sites::tables::Places::of(store).node(id).await.unwrap().unwrap();
+    let retired = sites::tables::SiteTables::of(store).node(id).await.unwrap().unwrap();
     assert_eq!(
         (retired.retired_at_us, retired.hostile, retired.not_after_us),
         (Some(NOW + 6), true, NOW + 5)
@@ -199,16 +199,16 @@ pub(crate) async fn nodes_are_unique_by_key_and_name_and_listed_by_site(world: W
     assert!(retired.changed > b.changed, "the others are told");
     let listed = async |site: Option<Uuid>, retired: bool| -> Vec<String> {
         let filter = NodeFilter { site, retired };
-        let all = walk!(1, |after, limit| sites::tables::Places::of(store).nodes(&filter, after, limit));
+        let all = walk!(1, |after, limit| sites::tables::SiteTables::of(store).nodes(&filter, after, limit));
         all.into_iter().map(|node| node.name).collect()
     };
     assert_eq!(listed(None, false).await, ["b"]);
     assert_eq!(listed(None, true).await, ["a", "b"]);
     assert_eq!(listed(Some(berlin.id), true).await, ["a"]);
     assert_eq!(listed(Some(berlin.id), false).await, [""; 0]);
-    let (here, there) = (berlin.id, tokyo.id);
-    assert_eq!(write!(store, |tx| live_nodes(tx, Some(here))), 0);
-    assert_eq!(write!(store, |tx| live_nodes(tx, Some(there))), 1);
+    let (berlin_id, tokyo_id) = (berlin.id, tokyo.id);
+    assert_eq!(write!(store, |tx| live_nodes(tx, Some(berlin_id))), 0);
+    assert_eq!(write!(store, |tx| live_nodes(tx, Some(tokyo_id))), 1);
     assert_eq!(write!(store, |tx| live_nodes(tx, None)), 1);
 }
 
@@ -218,7 +218,7 @@ pub(crate) async fn node_statements_are_due_after_changes_and_stored_once(world:
     let a = enter(store, node("a", 1, &berlin)).await;
     let b = enter(store, node("b", 2, &berlin)).await;
     let due = async |now_us: i64| -> Vec<Uuid> {
-        sites::tables::Places::of(store)
+        sites::tables::SiteTables::of(store)
             .nodes_to_sign(now_us, 100)
             .await
             .unwrap()
@@ -231,7 +231,8 @@ pub(crate) async fn node_statements_are_due_after_changes_and_stored_once(world:
     assert!(!write!(store, |tx| set_node_address(tx, id, &address)), "it has that one");
     assert!(write!(store, |tx| set_node_address(tx, id, "a.example:1")));
     assert_eq!(due(NOW).await, [a.id]);
-    let (site, first) = (berlin.id, sites::tables::Places::of(store).nodes_to_sign(NOW, 100).await.unwrap());
+    let (site, first) =
+        (berlin.id, sites::tables::SiteTables::of(store).nodes_to_sign(NOW, 100).await.unwrap());
     write!(store, |tx| sign_nodes_of_site(tx, site));
     // A statement made from the previous row is ignored.
     let early = NewStatement {
@@ -241,7 +242,7 @@ pub(crate) async fn node_statements_are_due_after_changes_and_stored_once(world:
         sign_at_us: NOW + 9 * SECOND,
     };
     write!(store, |tx| put_statements(tx, vec![early]));
-    let rows = sites::tables::Places::of(store).nodes_to_sign(NOW, 100).await.unwrap();
+    let rows = sites::tables::SiteTables::of(store).nodes_to_sign(NOW, 100).await.unwrap();
     assert_eq!(rows.len(), 2);
     let new: Vec<_> = rows
         .iter()
@@ -252,27 +253,27 @@ pub(crate) async fn node_statements_are_due_after_changes_and_stored_once(world:
             sign_at_us: NOW + 9 * SECOND,
         })
         .collect();
-    let since = sites::tables::Places::of(store).last_change().await.unwrap();
+    let since = sites::tables::SiteTables::of(store).last_change().await.unwrap();
     let late: Vec<_> =
         new.iter().map(|one| NewStatement { statement: "\"late\"".to_owned(), ..one.clone() }).collect();
     let before = store.statements_sent();
     write!(store, |tx| put_statements(tx, new));
     assert_eq!(store.statements_sent() - before, 2, "the numbers and the rows");
     write!(store, |tx| put_statements(tx, late));
-    let rows = sites::tables::Places::of(store).nodes_changed(since, 100).await.unwrap();
-    let said: Vec<_> = rows.iter().map(|row| row.statement.as_str()).collect();
-    assert_eq!(said.len(), 2);
+    let rows = sites::tables::SiteTables::of(store).nodes_changed(since, 100).await.unwrap();
+    let statements: Vec<_> = rows.iter().map(|row| row.statement.as_str()).collect();
+    assert_eq!(statements.len(), 2);
     assert!(
-        said.contains(&"[\"a\"]") && said.contains(&"[\"b\"]"),
-        "of two that sign the same row one is heard: {said:?}"
+        statements.contains(&"[\"a\"]") && statements.contains(&"[\"b\"]"),
+        "of two that sign the same row one is heard: {statements:?}"
     );
     assert!(rows[0].changed > since && rows[1].changed == rows[0].changed + 1);
     assert!(due(NOW).await.is_empty());
     assert!(due(NOW + 9 * SECOND).await.is_empty(), "nobody heard them yet");
     beat(store, &[&a, &b], NOW + 20 * SECOND).await;
-    assert_eq!(tell(store, NOW).await, 2);
+    assert_eq!(flip_presence(store, NOW).await, 2);
     assert_eq!(due(NOW + 9 * SECOND).await.len(), 2);
-    assert_eq!(tell(store, NOW + 21 * SECOND).await, 2);
+    assert_eq!(flip_presence(store, NOW + 21 * SECOND).await, 2);
     assert!(
         due(NOW + 9 * SECOND).await.is_empty(),
         "a node that is not heard gets no other statement by time"
@@ -289,24 +290,24 @@ pub(crate) async fn node_presence_follows_its_lease(world: World) {
     for number in 0..20 {
         all.push(enter(store, node(&format!("n{number:02}"), number, &berlin)).await);
     }
-    let since = sites::tables::Places::of(store).last_change().await.unwrap();
-    assert_eq!(tell(store, NOW).await, 0, "nobody is there before the first beat");
+    let since = sites::tables::SiteTables::of(store).last_change().await.unwrap();
+    assert_eq!(flip_presence(store, NOW).await, 0, "nobody is there before the first beat");
     let before = store.statements_sent();
     beat(store, &all.iter().collect::<Vec<_>>(), NOW + SECOND).await;
     assert_eq!(store.statements_sent() - before, 1);
-    assert_eq!(tell(store, NOW).await, 20);
-    assert_eq!(tell(store, NOW).await, 0, "told once");
-    let told = changed_since(store, since).await;
-    assert!(told.len() == 20 && told.iter().all(|(_, present)| *present));
-    let since = sites::tables::Places::of(store).last_change().await.unwrap();
+    assert_eq!(flip_presence(store, NOW).await, 20);
+    assert_eq!(flip_presence(store, NOW).await, 0, "told once");
+    let changed = changed_since(store, since).await;
+    assert!(changed.len() == 20 && changed.iter().all(|(_, present)| *present));
+    let since = sites::tables::SiteTables::of(store).last_change().await.unwrap();
     // An older heartbeat does not shorten the lease.
     beat(store, &[&all[3]], NOW + 5 * SECOND).await;
     beat(store, &[&all[3]], NOW + 2 * SECOND).await;
-    assert_eq!(tell(store, NOW + SECOND).await, 19);
-    let told = changed_since(store, since).await;
-    assert!(told.len() == 19 && told.iter().all(|(id, present)| !present && *id != all[3].id));
+    assert_eq!(flip_presence(store, NOW + SECOND).await, 19);
+    let changed = changed_since(store, since).await;
+    assert!(changed.len() == 19 && changed.iter().all(|(id, present)| !present && *id != all[3].id));
     // A heartbeat between reading and storing the changes counts.
-    let late = sites::tables::Places::of(store).presence_changes(NOW + 5 * SECOND).await.unwrap();
+    let late = sites::tables::SiteTables::of(store).presence_changes(NOW + 5 * SECOND).await.unwrap();
     assert_eq!(late, [(all[3].id, false)]);
     beat(store, &[&all[3]], NOW + 6 * SECOND).await;
     assert_eq!(write!(store, |tx| flip_nodes(tx, &late, NOW + 5 * SECOND)), 0);
@@ -314,11 +315,11 @@ pub(crate) async fn node_presence_follows_its_lease(world: World) {
     let id = all[3].id;
     assert!(write!(store, |tx| retire_node(tx, id, NOW, NodeRetirement::Ordinary)));
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
-    assert_eq!(tell(store, NOW + 6 * SECOND).await, 0);
-    let gone = sites::tables::Places::of(store).node(id).await.unwrap().unwrap();
-    assert_eq!((gone.present, gone.lease_until_us, gone.hostile), (false, 0, false));
+    assert_eq!(flip_presence(store, NOW + 6 * SECOND).await, 0);
+    let reloaded = sites::tables::SiteTables::of(store).node(id).await.unwrap().unwrap();
+    assert_eq!((reloaded.present, reloaded.lease_until_us, reloaded.hostile), (false, 0, false));
     assert!(write!(store, |tx| mistrust_node(tx, id)), "it turned out later");
-    assert!(sites::tables::Places::of(store).node(id).await.unwrap().unwrap().hostile);
+    assert!(sites::tables::SiteTables::of(store).node(id).await.unwrap().unwrap().hostile);
 }
 
 pub(crate) async fn concurrent_changes_are_visible_in_number_order(world: World) {
@@ -338,7 +339,7 @@ pub(crate) async fn concurrent_changes_are_visible_in_number_order(world: World)
     let (mut since, mut seen) = (0, 0);
     while seen < 40 {
         let done = writers.iter().all(tokio::task::JoinHandle::is_finished);
-        let rows = sites::tables::Places::of(store).nodes_changed(since, 7).await.unwrap();
+        let rows = sites::tables::SiteTables::of(store).nodes_changed(since, 7).await.unwrap();
         assert!(!(done && rows.is_empty()), "{seen} of 40 seen");
         seen += rows.len();
         since = rows.last().map_or(since, |row| row.changed);

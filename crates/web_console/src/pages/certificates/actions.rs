@@ -161,9 +161,9 @@ fn changed_targets(
     add: Option<&str>,
     remove: Option<&str>,
 ) -> Result<Value, Failure> {
-    let kept = json::list(certificate, "/targets").iter();
+    let remaining = json::list(certificate, "/targets").iter();
     let mut targets: Vec<Value> =
-        kept.filter(|one| remove.is_none_or(|id| json::text(one, "/target") != id)).cloned().collect();
+        remaining.filter(|one| remove.is_none_or(|id| json::text(one, "/target") != id)).cloned().collect();
     if let Some(add) = add {
         let found = json::items(all).iter().find(|one| json::text(one, "/id") == add).ok_or_else(|| {
             Failure::refused(StatusCode::NOT_FOUND, format!("no target {add}"), "choose a target of the list")

@@ -89,11 +89,11 @@ pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, F
 
 /// Returns the filters without these parameters, and without sort parameters.
 fn without(pairs: &[(String, String)], names: &[&str]) -> String {
-    let kept = pairs
+    let remaining = pairs
         .iter()
         .filter(|(name, _)| FILTERS.contains(&name.as_str()) && !names.contains(&name.as_str()))
         .map(|(name, value)| format!("{}={}", api::path::segment(name), api::path::segment(value)));
-    kept.collect::<Vec<_>>().join("&")
+    remaining.collect::<Vec<_>>().join("&")
 }
 
 fn page(query: &str) -> String {
@@ -172,7 +172,7 @@ mod tests {
     /// A bulk action on more certificates than its form lists sends the filter. If a member of the filter were missing, the action
     /// would select other certificates too.
     #[test]
-    fn every_filter_of_the_api_is_kept() {
+    fn every_filter_of_the_api_is_retained() {
         let filter = serde_json::to_value(api::certificates::CertificateFilter::default()).unwrap();
         let members: Vec<&String> = filter.as_object().unwrap().keys().collect();
         let lost: Vec<_> = members.iter().filter(|name| !FILTERS.contains(&name.as_str())).collect();

@@ -209,10 +209,10 @@ fn served(session: &Session, endpoints: &Value) -> Table {
         &["Endpoint", "Version", "Expires", "Last verified", "Answering", "Fingerprint"],
         endpoints,
         |one| {
-            let place = format!("{}:{}", json::text(one, "/endpoint/host"), json::number(one, "/endpoint/port"));
+            let endpoint = format!("{}:{}", json::text(one, "/endpoint/host"), json::number(one, "/endpoint/port"));
             let protocol = json::text(one, "/endpoint/protocol");
             let address = json::text(one, "/endpoint/address");
-            let shown = [place.as_str(), protocol, address].join(" ");
+            let shown = [endpoint.as_str(), protocol, address].join(" ");
             let current = json::flag(one, "/current");
             let answers = json::flag(one, "/answering");
             vec![

@@ -112,8 +112,8 @@ fn is_deleted(version: &Value) -> bool {
 }
 
 fn versions(session: &Session, known: &Value) -> Table {
-    let rows = json::list(known, "/versions").iter().enumerate().map(|(place, version)| {
-        let state = match (is_deleted(version), place) {
+    let rows = json::list(known, "/versions").iter().enumerate().map(|(index, version)| {
+        let state = match (is_deleted(version), index) {
             (true, _) => Cell::badge(Tone::Warn, "deleted"),
             (false, 0) => Cell::badge(Tone::Good, "current"),
             (false, _) => Cell::badge(Tone::Calm, "older"),
@@ -135,10 +135,10 @@ fn versions(session: &Session, known: &Value) -> Table {
 }
 
 fn readers_of(session: &Session, readers: &Value) -> Table {
-    let row = |way: &Value| {
-        let (actor, path) = (json::text(way, "/actor"), json::text(way, "/path"));
+    let row = |reader: &Value| {
+        let (actor, path) = (json::text(reader, "/actor"), json::text(reader, "/path"));
         let by = match path.is_empty() {
-            true => format!("role {}", json::text(way, "/role")),
+            true => format!("role {}", json::text(reader, "/role")),
             false => format!("permission for {path}"),
         };
         let take = format!(
@@ -150,8 +150,8 @@ fn readers_of(session: &Session, readers: &Value) -> Table {
         vec![
             Cell::text(actor),
             Cell::text(by),
-            Cell::time(json::text(way, "/since"), session.now),
-            Cell::text(json::text(way, "/given_by")),
+            Cell::time(json::text(reader, "/since"), session.now),
+            Cell::text(json::text(reader, "/given_by")),
             action,
         ]
     };

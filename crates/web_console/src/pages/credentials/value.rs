@@ -78,8 +78,8 @@ fn collect(value: &Value, revealed: Option<&str>, pointer: String, label: String
             }
         }
         Value::Array(items) if !items.is_empty() => {
-            for (place, item) in items.iter().enumerate() {
-                let (pointer, label) = below(&place.to_string());
+            for (index, item) in items.iter().enumerate() {
+                let (pointer, label) = below(&index.to_string());
                 collect(item, revealed, pointer, label, all);
             }
         }

@@ -11,10 +11,10 @@ use crate::world::run;
 pub(super) fn full_disk() -> Outcome {
     const TEST: &str = "control::full_disk::full_disk_is_reported_reads_work_and_no_restart_is_needed";
     let test = Command::new(std::env::current_exe().unwrap()).args([TEST, "--exact"]).output().unwrap();
-    let said = String::from_utf8_lossy(&test.stdout).into_owned();
-    let held = test.status.success() && said.contains("1 passed");
+    let printed = String::from_utf8_lossy(&test.stdout).into_owned();
+    let held = test.status.success() && printed.contains("1 passed");
     if !held {
-        eprintln!("{said}{}", String::from_utf8_lossy(&test.stderr));
+        eprintln!("{printed}{}", String::from_utf8_lossy(&test.stderr));
     }
     Outcome {
         attack: "disk full",
@@ -56,11 +56,11 @@ pub(super) fn promotion() -> Outcome {
     let primary = store::testing::Cluster::start();
     let url = primary.database().to_string();
     let standby = primary.standby();
-    let (place, folder) = url.split_once("?host=").unwrap();
+    let (base_url, folder) = url.split_once("?host=").unwrap();
     let between = tempfile::TempDir::new().unwrap();
     let address = between.path().join("database");
     std::os::unix::fs::symlink(folder, &address).unwrap();
-    let house = House::up_with("", Some(format!("{place}?host={}", address.display())));
+    let house = House::up_with("", Some(format!("{base_url}?host={}", address.display())));
     let create = |name: String| {
         run(&mut house.bulla(&["token", "create", &name, "--role", "viewer"])).status.success()
     };
@@ -68,19 +68,19 @@ pub(super) fn promotion() -> Outcome {
     primary.wait_for_standby(&standby);
     primary.stop();
     let refused = !create("meanwhile".to_owned());
-    let there = standby.replica_url(&url.parse().unwrap()).to_string();
-    let (_, folder) = there.split_once("?host=").unwrap();
+    let replica = standby.replica_url(&url.parse().unwrap()).to_string();
+    let (_, folder) = replica.split_once("?host=").unwrap();
     std::fs::remove_file(&address).unwrap();
     std::os::unix::fs::symlink(folder, &address).unwrap();
     assert!(standby.psql("postgres", "SELECT pg_promote()"));
     house.until("a write after the promotion", || create("after".to_owned()));
     let tokens = house.json(&["token", "list"]).to_string();
-    let kept = (0..WRITES).filter(|number| tokens.contains(&format!("\"before-{number}\""))).count();
+    let retained = (0..WRITES).filter(|number| tokens.contains(&format!("\"before-{number}\""))).count();
     Outcome {
         attack: "PostgreSQL killed and promoted",
         done: format!("{WRITES} writes, the primary killed, its standby promoted"),
         bound: "refused meanwhile; no acknowledged write lost; goes on without a restart".to_owned(),
-        counted: format!("refused: {refused}; {kept} of {before} kept"),
-        held: refused && before == WRITES && kept == before,
+        counted: format!("refused: {refused}; {retained} of {before} kept"),
+        held: refused && before == WRITES && retained == before,
     }
 }

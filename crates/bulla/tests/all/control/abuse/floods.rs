@@ -12,21 +12,21 @@ const OTHERS: usize = 10;
 /// Maximum memory growth during a flood, in KiB.
 const MEMORY_KIB_MAX: u64 = 64 << 10;
 
-pub(super) fn crowd(place: &Fixture) -> Outcome {
+pub(super) fn crowd(fixture: &Fixture) -> Outcome {
     /// Connections from each of four addresses. One address alone could fill the listener.
     const EACH: usize = 64;
     let mut held = Vec::new();
     for host in 1..=4 {
         for _ in 0..EACH {
-            if let Ok(mut tls) = Tls::connect(host, place.credentials, &[b"http/1.1"])
+            if let Ok(mut tls) = Tls::connect(host, fixture.credentials, &[b"http/1.1"])
                 && tls.send(b"GET /info HTTP/1.1\r\nhost: x\r\n").is_ok()
             {
                 held.push(tls);
             }
         }
     }
-    let silent: Vec<_> = (0..EACH).filter_map(|_| connect_from(5, place.house.port).ok()).collect();
-    let answered = place.answered(OTHERS);
+    let silent: Vec<_> = (0..EACH).filter_map(|_| connect_from(5, fixture.house.port).ok()).collect();
+    let answered = fixture.answered(OTHERS);
     let done = format!("{} connections from 4 addresses, {} silent sockets", 4 * EACH, silent.len());
     drop((held, silent));
     Outcome {
@@ -47,14 +47,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     all
 }
 
-pub(super) fn resets(place: &Fixture) -> Outcome {
+pub(super) fn resets(fixture: &Fixture) -> Outcome {
     const STREAMS: u32 = 20_000;
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
     // GET, https, "/healthz", from the static table and as a literal (RFC 7541). Flags: END_STREAM and END_HEADERS.
     let head = [&[0x82, 0x87, 0x04, 0x08][..], b"/healthz", &[0x41, 0x01, b'x']].concat();
-    let mut tls = Tls::connect(1, place.house.port, &[b"h2"]).unwrap();
+    let mut tls = Tls::connect(1, fixture.house.port, &[b"h2"]).unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
     let mut sent = 0;
@@ -70,7 +70,7 @@ pub(super) fn resets(place: &Fixture) -> Outcome {
         sent += 1;
     }
     let closed = tls.send(&bytes).is_err() || tls.is_closed();
-    let answered = place.answered(OTHERS);
+    let answered = fixture.answered(OTHERS);
     Outcome {
         attack: "HTTP/2 rapid reset",
         done: format!("{sent} streams opened and reset on one connection"),
@@ -80,25 +80,25 @@ pub(super) fn resets(place: &Fixture) -> Outcome {
     }
 }
 
-pub(super) fn gzip(place: &Fixture) -> Outcome {
+pub(super) fn gzip(fixture: &Fixture) -> Outcome {
     const UNPACKED_BYTES: usize = 256 << 20;
     let script = format!("head -c {UNPACKED_BYTES} /dev/zero | gzip -1");
     let packed = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
-    let before = place.memory_kib().1;
+    let before = fixture.memory_kib().1;
     let mut statuses = Vec::new();
-    for (port, path) in [(place.house.port, "/api/v1/tokens"), (place.credentials, "/api/v1/data")] {
+    for (port, path) in [(fixture.house.port, "/api/v1/tokens"), (fixture.credentials, "/api/v1/data")] {
         let mut tls = Tls::connect(1, port, &[b"http/1.1"]).unwrap();
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-encoding: gzip\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            place.token,
+            fixture.token,
             packed.len()
         );
         tls.send(head.as_bytes()).unwrap();
         let _ = tls.send(&packed);
         statuses.push(tls.status().unwrap_or(0));
     }
-    let grown = place.memory_kib().0.saturating_sub(before);
+    let grown = fixture.memory_kib().0.saturating_sub(before);
     // Status 0: closed without a response.
     let refused = statuses.iter().all(|status| *status == 0 || (400..500).contains(status));
     Outcome {
@@ -110,18 +110,18 @@ pub(super) fn gzip(place: &Fixture) -> Outcome {
     }
 }
 
-pub(super) fn deep_json(place: &Fixture) -> Outcome {
+pub(super) fn deep_json(fixture: &Fixture) -> Outcome {
     const DEPTH: usize = 500_000;
     let mut statuses = Vec::new();
     let body = "[".repeat(DEPTH);
     let nested = format!("{}1{}", "{\"a\":".repeat(DEPTH / 5), "}".repeat(DEPTH / 5));
-    for (port, path) in [(place.house.port, "/api/v1/tokens"), (place.credentials, "/api/v1/data")] {
+    for (port, path) in [(fixture.house.port, "/api/v1/tokens"), (fixture.credentials, "/api/v1/data")] {
         for body in [&body, &nested] {
             let mut tls = Tls::connect(1, port, &[b"http/1.1"]).unwrap();
-            statuses.push(tls.json(&place.token, "POST", path, body).unwrap_or(0));
+            statuses.push(tls.json(&fixture.token, "POST", path, body).unwrap_or(0));
         }
     }
-    let answered = place.answered(OTHERS);
+    let answered = fixture.answered(OTHERS);
     let refused = statuses.iter().all(|status| *status == 0 || (400..500).contains(status));
     Outcome {
         attack: "deep JSON",
@@ -132,12 +132,12 @@ pub(super) fn deep_json(place: &Fixture) -> Outcome {
     }
 }
 
-pub(super) fn nonces(place: &Fixture) -> Outcome {
+pub(super) fn nonces(fixture: &Fixture) -> Outcome {
     const NONCES: usize = 100_000;
     /// Requests written before their responses are read.
     const AHEAD: usize = 500;
-    let before = place.memory_kib().1;
-    let mut tls = Tls::connect(1, place.house.port, &[b"http/1.1"]).unwrap();
+    let before = fixture.memory_kib().1;
+    let mut tls = Tls::connect(1, fixture.house.port, &[b"http/1.1"]).unwrap();
     let some = "HEAD /acme/new-nonce HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(AHEAD);
     let (mut given, mut refused) = (0, 0);
     for _ in 0..NONCES / AHEAD {
@@ -158,7 +158,7 @@ pub(super) fn nonces(place: &Fixture) -> Outcome {
             text.drain(..ended);
         }
     }
-    let grown = place.memory_kib().1.saturating_sub(before);
+    let grown = fixture.memory_kib().1.saturating_sub(before);
     Outcome {
         attack: "100,000 nonces",
         done: format!("{NONCES} requests of one client"),

@@ -58,15 +58,15 @@ impl Fixture {
         (of("VmHWM:"), of("VmRSS:"))
     }
 
-    /// Sends `asked` requests to each listener from another client. Returns the number of normal responses.
-    fn answered(&self, asked: usize) -> usize {
+    /// Sends `requests` requests to each listener from another client. Returns the number of normal responses.
+    fn answered(&self, requests: usize) -> usize {
         let listeners = [(self.house.port, "/healthz", 200), (self.credentials, "/info", 200)];
         let one = |(port, path, status): (u16, &str, u16)| {
             Tls::connect(9, port, &[b"http/1.1"])
                 .and_then(|mut tls| tls.get(path))
-                .is_ok_and(|said| said == status)
+                .is_ok_and(|code| code == status)
         };
-        (0..asked).filter(|_| listeners.into_iter().all(one)).count()
+        (0..requests).filter(|_| listeners.into_iter().all(one)).count()
     }
 }
 
@@ -81,18 +81,18 @@ fn show(outcomes: &[Outcome]) {
 #[test]
 #[ignore = "a step of its own: cargo xtask ci abuse"]
 fn abuse_battery_passes() {
-    let place = Fixture::new();
+    let fixture = Fixture::new();
     let mut outcomes = vec![
-        slow::heads(&place),
-        slow::bodies(&place),
-        floods::crowd(&place),
-        floods::resets(&place),
-        floods::gzip(&place),
-        floods::deep_json(&place),
-        floods::nonces(&place),
-        slow::readers(&place),
+        slow::heads(&fixture),
+        slow::bodies(&fixture),
+        floods::crowd(&fixture),
+        floods::resets(&fixture),
+        floods::gzip(&fixture),
+        floods::deep_json(&fixture),
+        floods::nonces(&fixture),
+        slow::readers(&fixture),
     ];
-    drop(place);
+    drop(fixture);
     outcomes.push(faults::full_disk());
     outcomes.push(faults::clock());
     outcomes.push(faults::promotion());

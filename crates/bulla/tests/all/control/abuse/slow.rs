@@ -10,8 +10,8 @@ const CLIENTS: usize = 10;
 /// Requests sent to each listener by another client meanwhile.
 const OTHERS: usize = 5;
 
-pub(super) fn heads(place: &Fixture) -> Outcome {
-    let ports = [place.house.port, place.credentials];
+pub(super) fn heads(fixture: &Fixture) -> Outcome {
+    let ports = [fixture.house.port, fixture.credentials];
     let mut held: Vec<Tls> = Vec::new();
     for port in ports {
         for _ in 0..CLIENTS {
@@ -20,7 +20,7 @@ pub(super) fn heads(place: &Fixture) -> Outcome {
             held.push(tls);
         }
     }
-    let answered = place.answered(OTHERS);
+    let answered = fixture.answered(OTHERS);
     let closed = held.iter_mut().map(Tls::is_closed).filter(|closed| *closed).count();
     Outcome {
         attack: "slow header",
@@ -31,19 +31,19 @@ pub(super) fn heads(place: &Fixture) -> Outcome {
     }
 }
 
-pub(super) fn bodies(place: &Fixture) -> Outcome {
+pub(super) fn bodies(fixture: &Fixture) -> Outcome {
     let mut held: Vec<Tls> = Vec::new();
     for _ in 0..CLIENTS {
-        let mut tls = Tls::connect(1, place.house.port, &[b"http/1.1"]).unwrap();
+        let mut tls = Tls::connect(1, fixture.house.port, &[b"http/1.1"]).unwrap();
         let head = format!(
             "POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
              content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{\"name\": ",
-            place.token
+            fixture.token
         );
         tls.send(head.as_bytes()).unwrap();
         held.push(tls);
     }
-    let answered = place.answered(OTHERS);
+    let answered = fixture.answered(OTHERS);
     let closed = held.iter_mut().map(Tls::is_closed).filter(|closed| *closed).count();
     Outcome {
         attack: "slow body",
@@ -63,28 +63,28 @@ const LOOKUPS: usize = 10;
 /// beyond the budget, and memory the allocator has not returned. Ten buffered responses would need 120 MB.
 const MEMORY_KIB_MAX: u64 = 96 << 10;
 
-pub(super) fn readers(place: &Fixture) -> Outcome {
-    let mut writer = Tls::connect(9, place.credentials, &[b"http/1.1"]).unwrap();
+pub(super) fn readers(fixture: &Fixture) -> Outcome {
+    let mut writer = Tls::connect(9, fixture.credentials, &[b"http/1.1"]).unwrap();
     let names: Vec<String> = (0..VALUES).map(|number| format!("/large/{number}")).collect();
     for name in &names {
         let body =
             format!("{{\"name\":\"{name}\",\"type\":\"value\",\"value\":\"{}\"}}", "x".repeat(VALUE_BYTES));
-        let status = writer.json(&place.token, "PUT", "/api/v1/data", &body).unwrap();
+        let status = writer.json(&fixture.token, "PUT", "/api/v1/data", &body).unwrap();
         assert_eq!(status, 200, "{name}");
     }
     let lookups: Vec<[&String; 1]> = names.iter().map(|name| [name]).collect();
     let body = serde_json::json!({ "lookups": lookups }).to_string();
     // Read this response completely, so that the memory to build one response is already allocated.
-    assert_eq!(writer.json(&place.token, "POST", "/api/v1/lookup", &body).unwrap(), 200);
+    assert_eq!(writer.json(&fixture.token, "POST", "/api/v1/lookup", &body).unwrap(), 200);
     drop(writer);
-    let before = place.memory_kib().0;
+    let before = fixture.memory_kib().0;
     let mut held = Vec::new();
     for number in 0..LOOKUPS {
-        let mut tls = Tls::connect(1 + number as u8 % 4, place.credentials, &[b"http/1.1"]).unwrap();
+        let mut tls = Tls::connect(1 + number as u8 % 4, fixture.credentials, &[b"http/1.1"]).unwrap();
         let head = format!(
             "POST /api/v1/lookup HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            place.token,
+            fixture.token,
             body.len()
         );
         tls.send(head.as_bytes()).unwrap();
@@ -92,9 +92,9 @@ pub(super) fn readers(place: &Fixture) -> Outcome {
         let _ = tls.0.read(&mut [0; 256]).unwrap();
         held.push(tls);
     }
-    let answered = place.answered(OTHERS);
+    let answered = fixture.answered(OTHERS);
     // The growth of the peak.
-    let grown = place.memory_kib().0.saturating_sub(before);
+    let grown = fixture.memory_kib().0.saturating_sub(before);
     let mut ended = 0;
     for tls in &mut held {
         ended += usize::from(tls.is_closed());

@@ -6,7 +6,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::super::House;
-use super::flow::{Estate, agent, deployed, enrolling, place, rows, whole_certificate, whole_key};
+use super::flow::{
+    Estate, agent, deployed, deployment_folder, enrolling, rows, whole_certificate, whole_key,
+};
 use super::{Field, Points, Role, Shim, Side, does, pairs};
 use crate::world::{describe, run};
 
@@ -47,9 +49,9 @@ fn agent_killed_during_enrollment_keeps_its_identity_on_retry() {
         };
         let (fell, counted) = attacked(&shim, &mut enroll(), at, side);
         if fell {
-            let again = run(&mut enroll());
-            let done = String::from_utf8_lossy(&again.stderr).contains("already");
-            assert!(again.status.success() || done, "{side:?} change {at}: {}", describe(&again));
+            let repeated = run(&mut enroll());
+            let done = String::from_utf8_lossy(&repeated.stderr).contains("already");
+            assert!(repeated.status.success() || done, "{side:?} change {at}: {}", describe(&repeated));
         }
         does(&mut house.bulla(&["agent", "work-once", "--state", &state]));
         agents += 1;
@@ -106,12 +108,12 @@ fn cycle(estate: &mut Estate, at: u64, side: Side, versions: &mut usize, all: &m
     }
     *all = counted;
     if fell {
-        let folder = place(&estate.house, NAME);
+        let folder = deployment_folder(&estate.house, NAME);
         let whole = |folder: &Path| whole_certificate(folder).and(whole_key(folder).map(drop));
         assert_eq!(whole(&folder), Ok(()), "{side:?} change {at}");
         recover_alone(&shim, &estate.house);
         let after = deployed(&estate.house, NAME).ok();
-        let newest = estate.asked(&["cert", "show", NAME])["current"]["fingerprint"].clone();
+        let newest = estate.json_with_retry(&["cert", "show", NAME])["current"]["fingerprint"].clone();
         assert!(after == before || after.as_deref() == newest.as_str(), "{side:?} change {at}: {after:?}");
         shim.past_leases();
     }

@@ -26,7 +26,7 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
         let file = file.display().to_string();
         // After a lost answer the version may or may not exist. The client sets it again.
         loop {
-            match estate.told(&["credential", "set", &path, "--file", &file]) {
+            match estate.try_json(&["credential", "set", &path, "--file", &file]) {
                 Some(set) => break acknowledged.push(set["id"].clone()),
                 None => {
                     falls += 1;
@@ -36,14 +36,14 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
         }
     }
     let made = format!("{path}/made");
-    let password = estate.asked(&["credential", "generate", &made, "--mode", "no-overwrite"]);
-    let again = estate.asked(&["credential", "generate", &made, "--mode", "no-overwrite"]);
-    assert_eq!(password["id"], again["id"], "{name}: made once, whatever fell");
-    estate.asked(&["key", "rotate"]);
+    let password = estate.json_with_retry(&["credential", "generate", &made, "--mode", "no-overwrite"]);
+    let repeated = estate.json_with_retry(&["credential", "generate", &made, "--mode", "no-overwrite"]);
+    assert_eq!(password["id"], repeated["id"], "{name}: made once, whatever fell");
+    estate.json_with_retry(&["key", "rotate"]);
     let counted = points.counted();
     // The checks below read stored data. A point that was not reached is disarmed.
     points.arm(0, side);
-    estate.asked(&["ca", "list"]);
+    estate.json_with_retry(&["ca", "list"]);
     let stored = versions_of(estate, &path);
     let order: Vec<_> = stored.iter().filter(|id| acknowledged.contains(id)).cloned().collect();
     assert_eq!(
@@ -52,15 +52,15 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
         "{name}: newest first, none lost"
     );
     assert!(stored.len() <= acknowledged.len() + falls, "{name}: at most one more for each lost answer");
-    let shown = estate.asked(&["credential", "get", &path]);
+    let shown = estate.json_with_retry(&["credential", "get", &path]);
     assert_eq!(shown["value"], format!("value {}", VERSIONS - 1), "{name}");
     counted
 }
 
 fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
-    let ask = ["credential", "get", path, "--versions", "50", "--output", "json"];
+    let arguments = ["credential", "get", path, "--versions", "50", "--output", "json"];
     let output = loop {
-        let output = run(&mut estate.house.bulla(&ask));
+        let output = run(&mut estate.house.bulla(&arguments));
         if output.status.success() {
             break output;
         }
@@ -107,7 +107,7 @@ fn credential_versions_survive_a_kill_around_a_commit() {
     live(&mut estate, "first", (&points, 0, Side::Before));
     let all = live(&mut estate, "counted", (&points, 0, Side::Before));
     attack(&mut estate, (all, FEW), |estate, name, at, side| live(estate, name, (&points, at, side)));
-    let audit = estate.asked(&["audit", "verify"]);
+    let audit = estate.json_with_retry(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }
 
@@ -123,10 +123,10 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
     let with = ["--with", "key_type=p256", "--with", "duration=900"];
     let (common_name, signer) = (format!("common_name={name}"), format!("ca={ca}"));
     let authority = [&make[..], &with, &[&ca, "--with", "is_ca=true", "--with", &common_name]].concat();
-    estate.asked(&authority);
-    estate.asked(&[&make[..], &with, &[&leaf, "--with", &signer, "--with", &common_name]].concat());
+    estate.json_with_retry(&authority);
+    estate.json_with_retry(&[&make[..], &with, &[&leaf, "--with", &signer, "--with", &common_name]].concat());
     let policy = ["credential", "rotation", "set", &ca, "--every", "100d", "--overlap", "60s"];
-    estate.asked(&policy);
+    estate.json_with_retry(&policy);
     points.arm(at, side);
     loop {
         let now = run(&mut estate.house.bulla(&["credential", "rotation", "now", &ca]));
@@ -139,29 +139,29 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
     }
     let began = Instant::now();
     let step = |estate: &mut Estate| {
-        let due = estate.asked(&["credential", "rotation", "due", &ca]);
+        let due = estate.json_with_retry(&["credential", "rotation", "due", &ca]);
         due["rows"][0]["step"].as_str().unwrap_or("none").to_owned()
     };
     loop {
         let versions = versions_of(estate, &ca).len();
         if versions > 1
             && step(estate) == "none"
-            && estate.asked(&["credential", "get", &leaf])["id"].is_string()
+            && estate.json_with_retry(&["credential", "get", &leaf])["id"].is_string()
         {
             break;
         }
         assert!(began.elapsed() < TIMEOUT, "{name}: {versions} versions, {}", step(estate));
         estate.house.shim().past_leases();
         // Setting a policy triggers an immediate check of it.
-        estate.asked(&policy);
+        estate.json_with_retry(&policy);
     }
     let counted = points.counted();
     points.arm(0, side);
-    estate.asked(&["ca", "list"]);
+    estate.json_with_retry(&["ca", "list"]);
     let all = versions_of(estate, &ca);
     assert_eq!(all.len(), 2, "{name}: made once");
-    let now = estate.asked(&["credential", "get", &ca]);
-    let child = estate.asked(&["credential", "get", &leaf]);
+    let now = estate.json_with_retry(&["credential", "get", &ca]);
+    let child = estate.json_with_retry(&["credential", "get", &leaf]);
     assert_eq!(now["id"], all[0], "{name}: the new one signs");
     assert_eq!(child["value"]["ca"], now["value"]["certificate"], "{name}: and is trusted alone");
     counted
@@ -176,6 +176,6 @@ fn credential_ca_rotates_once_when_the_server_is_killed() {
     let points = estate.house.shim().clone();
     let all = change(&mut estate, "counted", (&points, 0, Side::Before));
     attack(&mut estate, (all, FEW), |estate, name, at, side| change(estate, name, (&points, at, side)));
-    let audit = estate.asked(&["audit", "verify"]);
+    let audit = estate.json_with_retry(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }

@@ -13,8 +13,8 @@ fn server_with_full_disk_reports_it_and_resumes_without_loss() {
     shim.set(Field::Full, 1);
     let refused = run(&mut estate.house.bulla(&["cert", "create", "full.example"]));
     assert_eq!(refused.status.code(), Some(7), "{}", describe(&refused));
-    let said = String::from_utf8_lossy(&refused.stderr).to_lowercase();
-    assert!(said.contains("full") || said.contains("database"), "{said}");
+    let message = String::from_utf8_lossy(&refused.stderr).to_lowercase();
+    assert!(message.contains("full") || message.contains("database"), "{message}");
     // Reads still work.
     estate.check("before.example");
     shim.set(Field::Full, 0);

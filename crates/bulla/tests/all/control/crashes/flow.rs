@@ -72,7 +72,7 @@ impl Estate {
     }
 
     /// Returns the JSON that a command prints. `None`: the server was killed meanwhile.
-    pub(super) fn told(&mut self, arguments: &[&str]) -> Option<Value> {
+    pub(super) fn try_json(&mut self, arguments: &[&str]) -> Option<Value> {
         let output = run(self.house.bulla(arguments).args(["--output", "json"]));
         if output.status.success() {
             return Some(serde_json::from_slice(&output.stdout).unwrap());
@@ -81,10 +81,10 @@ impl Estate {
         None
     }
 
-    /// Like [`Self::told`], but restarts the server and retries until there is an answer.
-    pub(super) fn asked(&mut self, arguments: &[&str]) -> Value {
+    /// Like [`Self::try_json`], but restarts the server and retries until there is an answer.
+    pub(super) fn json_with_retry(&mut self, arguments: &[&str]) -> Value {
         loop {
-            match self.told(arguments) {
+            match self.try_json(arguments) {
                 Some(value) => return value,
                 None => self.raise(),
             }
@@ -116,9 +116,9 @@ impl Estate {
     fn create(&mut self, name: &str, target: &str) {
         let mut arguments = vec!["cert", "create", name, "--target", target];
         arguments.extend(self.issuer.iter().flat_map(|issuer| ["--issuer", issuer]));
-        while self.told(&arguments).is_none() {
+        while self.try_json(&arguments).is_none() {
             self.raise();
-            let all = self.asked(&["cert", "list", "--all"]);
+            let all = self.json_with_retry(&["cert", "list", "--all"]);
             if rows(&all).iter().any(|row| row["name"] == name) {
                 return;
             }
@@ -128,7 +128,7 @@ impl Estate {
     /// Sends a request that makes a new version, and waits for the version. After a lost answer it waits for the result, and
     /// retries if there is none.
     fn request(&mut self, name: &str, arguments: &[&str], versions: usize) {
-        while self.told(arguments).is_none() {
+        while self.try_json(arguments).is_none() {
             self.raise();
             self.settle(name);
             if self.versions(name).len() == versions {
@@ -161,7 +161,7 @@ impl Estate {
                 None => self.raise(),
             }
             if began.elapsed() > TIMEOUT {
-                let (shown, jobs) = (self.told(&["cert", "show", name]), self.told(&["job", "list"]));
+                let (shown, jobs) = (self.try_json(&["cert", "show", name]), self.try_json(&["job", "list"]));
                 panic!("{name} does not come to rest: {shown:#?}\n{jobs:#?}");
             }
         }
@@ -169,11 +169,11 @@ impl Estate {
 
     /// Returns whether the certificate is active with no open job. Runs the agent where needed. `None`: the server was killed.
     fn at_rest(&mut self, name: &str) -> Option<bool> {
-        let shown = self.told(&["cert", "show", name])?;
+        let shown = self.try_json(&["cert", "show", name])?;
         if shown["status"] == "deploying" || shown["status"] == "awaiting_csr" {
             self.agent_works()?;
         }
-        let jobs = self.told(&["job", "list"])?;
+        let jobs = self.try_json(&["job", "list"])?;
         let ended = ["planned", "done", "cancelled"];
         let of_it = rows(&jobs).iter().filter(|job| job["name"] == name);
         let open = of_it.filter(|job| !ended.iter().any(|state| job["state"] == *state)).count();
@@ -190,7 +190,7 @@ impl Estate {
     }
 
     fn versions(&mut self, name: &str) -> Vec<Value> {
-        rows(&self.asked(&["cert", "versions", name, "--all"])).clone()
+        rows(&self.json_with_retry(&["cert", "versions", name, "--all"])).clone()
     }
 
     /// Checks an idle certificate. Each certificate that the CA issued for it is recorded once as a version. The newest version is
@@ -204,20 +204,20 @@ impl Estate {
         };
         let versions = self.versions(name);
         let source = self.issuer.unwrap_or("lifecycle");
-        let issued = self.asked(&["cert", "issued", "--source", source, "--all"]);
+        let issued = self.json_with_retry(&["cert", "issued", "--source", source, "--all"]);
         let issued: Vec<Value> =
             rows(&issued).iter().filter(|row| row["names"] == json!([name])).cloned().collect();
         assert_eq!(fingerprints(&issued), fingerprints(&versions), "{name}: issued and recorded");
-        let now = self.asked(&["cert", "show", name])["current"]["fingerprint"].clone();
+        let now = self.json_with_retry(&["cert", "show", name])["current"]["fingerprint"].clone();
         assert_eq!(now, versions[0]["fingerprint"], "{name}");
         assert_eq!(deployed(&self.house, name), Ok(now.as_str().unwrap().to_owned()), "{name}");
     }
 
     /// Checks the whole server: the audit log is valid, and no job is running.
     pub(super) fn verify(&mut self) {
-        let audit = self.asked(&["audit", "verify"]);
+        let audit = self.json_with_retry(&["audit", "verify"]);
         assert_eq!(audit["good"], true, "{audit}");
-        let running = self.asked(&["job", "list", "--state", "running"]);
+        let running = self.json_with_retry(&["job", "list", "--state", "running"]);
         assert!(rows(&running).is_empty(), "{running}");
     }
 }
@@ -258,13 +258,13 @@ pub(super) fn enroll(house: &House) -> String {
 }
 
 /// Returns the folder that a certificate is deployed to.
-pub(super) fn place(house: &House, name: &str) -> PathBuf {
+pub(super) fn deployment_folder(house: &House, name: &str) -> PathBuf {
     house.path("deployed").join(name)
 }
 
 /// Creates a target of two files, chain and key, in a folder for this certificate only.
 pub(super) fn target(house: &House, agent: &str, name: &str) -> String {
-    let folder = place(house, name);
+    let folder = deployment_folder(house, name);
     std::fs::create_dir_all(&folder).unwrap();
     let at = |file: &str| folder.join(file).display().to_string();
     let files =
@@ -276,7 +276,7 @@ pub(super) fn target(house: &House, agent: &str, name: &str) -> String {
 
 /// Returns the fingerprint of the deployed certificate if its key matches. Otherwise returns an error.
 pub(super) fn deployed(house: &House, name: &str) -> Result<String, String> {
-    let folder = place(house, name);
+    let folder = deployment_folder(house, name);
     let (certificate, key) = (whole_certificate(&folder)?, whole_key(&folder)?);
     match (certificate, key) {
         (Some(certificate), Some(key)) if certificate.public_key.spki_sha256 == key.spki_hash() => {

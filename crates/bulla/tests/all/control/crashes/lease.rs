@@ -16,7 +16,7 @@ const PAST_LIFE: u64 = 3_600 / 130 + 1;
 /// Creates a lease and revokes it, as a client that retries. Then each user has a live lease. Returns the number of kill points.
 fn live(estate: &mut Estate, target: &Target, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
     points.arm(at, side);
-    let made = estate.asked(&["credential", "lease", "create", "/team/db/read-only"]);
+    let made = estate.json_with_retry(&["credential", "lease", "create", "/team/db/read-only"]);
     let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
     let (user, id) = (text("username"), text("id"));
     assert!(target.has_role(&user), "acknowledged, so it exists: {made}");
@@ -31,7 +31,7 @@ fn live(estate: &mut Estate, target: &Target, (points, at, side): (&dyn Points, 
     }
     let counted = points.counted();
     points.arm(0, side);
-    estate.asked(&["ca", "list"]);
+    estate.json_with_retry(&["ca", "list"]);
     let house = &estate.house;
     house.until("the user to be dropped", || !target.has_role(&user));
     // An unacknowledged lease may be live. A lease without confirmation is revoked, because the clock has passed its time.
@@ -56,6 +56,6 @@ fn no_database_user_is_left_when_the_server_is_killed_around_a_lease() {
     // Leases whose answers were lost end at their expiry.
     (0..PAST_LIFE).for_each(|_| points.past_leases());
     estate.house.until("all users to be dropped", || target.has_leased_roles(0));
-    let audit = estate.asked(&["audit", "verify"]);
+    let audit = estate.json_with_retry(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }

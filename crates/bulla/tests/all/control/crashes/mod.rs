@@ -105,9 +105,9 @@ impl Shim {
     }
 
     fn get(&self, field: Field) -> u64 {
-        let mut octets = [0; 8];
-        self.page.read_exact_at(&mut octets, field as u64 * 8).unwrap();
-        u64::from_ne_bytes(octets)
+        let mut bytes = [0; 8];
+        self.page.read_exact_at(&mut bytes, field as u64 * 8).unwrap();
+        u64::from_ne_bytes(bytes)
     }
 
     fn set(&self, field: Field, value: u64) {

@@ -175,7 +175,7 @@ fn pass(mut to: &UnixStream, frame: &[u8]) -> io::Result<()> {
 
 /// Reads two zero-terminated strings.
 fn two_texts(content: &[u8]) -> (String, String) {
-    let mut texts = content.split(|octet| *octet == 0).map(|text| String::from_utf8_lossy(text).into_owned());
+    let mut texts = content.split(|byte| *byte == 0).map(|text| String::from_utf8_lossy(text).into_owned());
     (texts.next().unwrap_or_default(), texts.next().unwrap_or_default())
 }
 

@@ -21,7 +21,7 @@ fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn P
     estate.house.start();
     let falls = estate.falls;
     points.arm(at, side);
-    let done = estate.asked(&["key", "rotate"]);
+    let done = estate.json_with_retry(&["key", "rotate"]);
     let counted = points.counted();
     points.arm(0, side);
     assert_eq!(
@@ -33,7 +33,7 @@ fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn P
         // Without a kill, one call re-wraps every credential, page by page.
         assert!(done["rewrapped"].as_u64().unwrap() >= CREDENTIALS as u64, "{done}");
     }
-    let status = estate.asked(&["key", "status"]);
+    let status = estate.json_with_retry(&["key", "status"]);
     assert_eq!((&status["remaining"], status["keys"].as_array().unwrap().len()), (&0.into(), 2), "{status}");
     // The old key is no longer needed.
     assert_eq!(estate.house.stop(), Some(0));
@@ -41,7 +41,7 @@ fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn P
     estate.house.start();
     let export = estate.house.path("all.yml");
     let path = export.display().to_string();
-    let all = estate.asked(&["credential", "export", "--path", "/many", "--to", &path, "--plain"]);
+    let all = estate.json_with_retry(&["credential", "export", "--path", "/many", "--to", &path, "--plain"]);
     assert_eq!(
         (&all["credentials"], &all["failed"]),
         (&CREDENTIALS.into(), &serde_json::json!([])),
@@ -86,6 +86,6 @@ fn master_key_rotation_survives_server_kills_without_data_loss() {
         }
     }
     assert!(estate.falls > 0, "none was killed");
-    let audit = estate.asked(&["audit", "verify"]);
+    let audit = estate.json_with_retry(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }

@@ -36,7 +36,7 @@ fn lives(
         let counted = live(estate, &name, (points, at, side));
         // A life with fewer commits leaves the point armed. Disarm it before the next life.
         points.arm(0, side);
-        estate.asked(&["ca", "list"]);
+        estate.json_with_retry(&["ca", "list"]);
         let killed = estate.falls > falls;
         eprintln!("killed {side:?} commit {at} of some {all}: {killed}");
         assert!(killed || counted < at, "{side:?} commit {at} of {counted} was passed");
@@ -59,10 +59,10 @@ fn server_survives_a_kill_around_a_commit_without_loss_or_duplicates() {
 fn server_on_postgresql_survives_a_kill_around_a_commit() {
     let cluster = store::testing::Cluster::shared();
     let url = cluster.database().to_string();
-    let (place, folder) = url.split_once("?host=").unwrap();
+    let (base_url, folder) = url.split_once("?host=").unwrap();
     let between = tempfile::TempDir::new().unwrap();
     let proxy = Proxy::start(between.path(), &PathBuf::from(folder));
-    let url = format!("{place}?host={}&sslmode=disable", between.path().display());
+    let url = format!("{base_url}?host={}&sslmode=disable", between.path().display());
     let mut estate = Estate::new(Some(url), true);
     lives(&mut estate, &proxy, FEW_POSTGRES, Estate::live_attacked);
 }

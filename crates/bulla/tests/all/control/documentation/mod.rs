@@ -58,19 +58,19 @@ fn check(page: &Page, session: &Session) -> Vec<String> {
             continue;
         }
         let done = session.done(page, at);
-        let place = format!("{}:{}: {}", page.name, step.line, step.shown);
+        let location = format!("{}:{}: {}", page.name, step.line, step.shown);
         let is_stated = |code: i32| step.shown.contains(&format!("exit code {code}"));
         // A command whose reader ends first, such as `head`, is killed by SIGPIPE.
         if !done.code.is_some_and(|code| code == 0 || code == 141 || is_stated(code)) {
             let code = done.code.map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
             let (out, err) = (cut(&done.out), cut(&done.err));
-            wrong.push(format!("{place}\n  {code}\n  stderr: {err}\n  stdout: {out}"));
+            wrong.push(format!("{location}\n  {code}\n  stderr: {err}\n  stdout: {out}"));
             continue;
         }
         let output = format!("{}\n{}", done.out, done.err);
         let missing = shape::differences(&step.sample, &output);
         if !missing.is_empty() {
-            wrong.push(format!("{place}\n  the output lacks {missing:?}\n  it is: {}", cut(&output)));
+            wrong.push(format!("{location}\n  the output lacks {missing:?}\n  it is: {}", cut(&output)));
         }
     }
     wrong
@@ -106,7 +106,7 @@ fn examples_of_the_help_run() {
         let session = Session::of(&[&page], with_server, "");
         let of_page = check(&page, &session);
         if !of_page.is_empty() {
-            eprintln!("{}", session.said());
+            eprintln!("{}", session.printed());
         }
         wrong.extend(of_page);
         pages.push(page);
@@ -136,7 +136,7 @@ fn console_blocks_of_the_documentation_run() {
         let session = Session::of(pages, *with_server, &common);
         let of_group: Vec<String> = pages.iter().flat_map(|page| check(page, &session)).collect();
         if !of_group.is_empty() {
-            eprintln!("{}", session.said());
+            eprintln!("{}", session.printed());
         }
         wrong.extend(of_group);
     }

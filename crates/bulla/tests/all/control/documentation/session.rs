@@ -115,7 +115,7 @@ pub(crate) struct Done {
 pub(crate) struct Session {
     folder: TempDir,
     /// What the namespace printed.
-    said: String,
+    printed: String,
 }
 
 impl Session {
@@ -156,11 +156,11 @@ impl Session {
             .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", folder.path().join("bin").display()))
             .current_dir(folder.path());
         let output = run(&mut command);
-        Self { folder, said: format!("{NEEDED}\n{}", describe(&output)) }
+        Self { folder, printed: format!("{NEEDED}\n{}", describe(&output)) }
     }
 
-    pub(crate) fn said(&self) -> &str {
-        &self.said
+    pub(crate) fn printed(&self) -> &str {
+        &self.printed
     }
 
     /// Returns the result of a step, by its number in the page.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use api::audit::{AuditView, SignedHead, VerificationView};
 use audit::{AuditLog, AuditOptions, AuditParts, Reads, Retention, Step, WitnessOptions};
 use audit_proof::event::Event;
-use audit_proof::kept::StoredHeads;
+use audit_proof::stored_heads::StoredHeads;
 use audit_proof::{export, head, segment};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     /// Returns the log as another process opens it.
-    pub(crate) async fn again(&self, options: AuditOptions) -> AuditLog {
+    pub(crate) async fn reopened(&self, options: AuditOptions) -> AuditLog {
         log(&self.database.open().await, &self.keystore, &self.clock, options)
     }
 
@@ -125,13 +125,13 @@ impl Fixture {
     /// Returns the result of an offline verification with these heads and the server's public key.
     pub(crate) async fn audited(&self, heads: &[SignedHead]) -> VerificationView {
         let text: Vec<String> = heads.iter().map(head::line).collect();
-        let kept = if heads.is_empty() {
+        let stored_heads = if heads.is_empty() {
             StoredHeads::default()
         } else {
             StoredHeads::parse(&text.join("\n")).unwrap()
         };
         let (_, key) = self.log.public_key().await.unwrap();
-        export::verify(self.export().await.as_bytes(), &kept, Some(&key)).unwrap()
+        export::verify(self.export().await.as_bytes(), &stored_heads, Some(&key)).unwrap()
     }
 
     /// Returns the faults that the server reports for its own log.

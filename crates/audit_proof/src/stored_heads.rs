@@ -28,11 +28,11 @@ impl StoredHeads {
     /// # Errors
     /// Reason why the file has none of these formats.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut kept = Self::default();
+        let mut stored_heads = Self::default();
         // One JSON document over several lines.
         if let Ok(whole) = serde_json::from_str::<Value>(text) {
-            kept.take(whole)?;
-            return Ok(kept);
+            stored_heads.take(whole)?;
+            return Ok(stored_heads);
         }
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let at = |error: String| format!("line {}: {error}", number + 1);
@@ -40,17 +40,19 @@ impl StoredHeads {
                 Some(begin) => {
                     let json = serde_json::from_str(line[begin..].trim_end())
                         .map_err(|error| at(error.to_string()))?;
-                    kept.take(json).map_err(at)?;
+                    stored_heads.take(json).map_err(at)?;
                 }
-                None => kept.points.push(line.trim().parse().map_err(|error| at(format!("{error}")))?),
+                None => {
+                    stored_heads.points.push(line.trim().parse().map_err(|error| at(format!("{error}")))?)
+                }
             }
         }
-        if kept.signed.is_empty() && kept.points.is_empty() {
+        if stored_heads.signed.is_empty() && stored_heads.points.is_empty() {
             return Err("no head is given".to_owned());
         }
-        kept.signed.sort_by_key(|head| head.sequence);
-        kept.signed.dedup();
-        Ok(kept)
+        stored_heads.signed.sort_by_key(|head| head.sequence);
+        stored_heads.signed.dedup();
+        Ok(stored_heads)
     }
 
     fn take(&mut self, json: Value) -> Result<(), String> {

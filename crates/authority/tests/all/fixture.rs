@@ -109,7 +109,7 @@ pub(crate) fn openssl(folder: &Path, arguments: &str) -> Result<String, String> 
     let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
     let run =
         run.unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
-    let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stdout) + &text(&run.stderr)) }
 }
 

@@ -7,7 +7,7 @@ use credentials::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{Fixture, admin, client, name};
+use crate::fixture::{Fixture, admin, client, name};
 
 const DAY_S: u64 = 86_400;
 
@@ -25,17 +25,17 @@ async fn destroy_past(credentials: &Credentials) {
     credentials.destroy_past(&CancellationToken::new()).await.unwrap();
 }
 
-pub(crate) async fn version_expires_at_its_time_to_live(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn version_expires_at_its_time_to_live(fixture: Fixture) {
+    let store = &fixture.credentials;
     let short = |value: &str| SetRequest {
         ttl_s: Some(60),
         ..SetRequest::new(name("/short"), Kind::Value, json!(value))
     };
     let stored = store.set(&admin(), short("one")).await.unwrap();
     assert_eq!(stored.ends_at_us, Some(stored.created_at_us + 60_000_000));
-    place.advance(59);
+    fixture.advance(59);
     assert_eq!(text(store, "/short").await.as_deref(), Some("one"));
-    place.advance(1);
+    fixture.advance(1);
     let absent = [
         store.current(&admin(), &name("/short")).await.map(drop),
         store.versions(&admin(), &name("/short"), None).await.map(drop),
@@ -56,7 +56,7 @@ pub(crate) async fn version_expires_at_its_time_to_live(place: Fixture) {
     }
     // Expired versions are destroyed after the retention days. A name without versions is deleted.
     store.set(&admin(), SetRequest { name: name("/gone"), ..short("x") }).await.unwrap();
-    place.advance(60 + 7 * DAY_S);
+    fixture.advance(60 + 7 * DAY_S);
     store.set_read_only(true);
     destroy_past(store).await;
     assert!(store.list_versions(&admin(), &name("/gone")).await.is_ok(), "nothing is to be changed");
@@ -69,16 +69,16 @@ pub(crate) async fn version_expires_at_its_time_to_live(place: Fixture) {
     assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
 }
 
-pub(crate) async fn expired_credentials_are_listed_and_undeleted(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn expired_credentials_are_listed_and_undeleted(fixture: Fixture) {
+    let store = &fixture.credentials;
     let short =
         |at: &str| SetRequest { ttl_s: Some(60), ..SetRequest::new(name(at), Kind::Value, json!("one")) };
     for at in ["/short", "/Other/short"] {
         store.set(&admin(), short(at)).await.unwrap();
-        place.advance(1);
+        fixture.advance(1);
     }
     assert!(store.deleted(&admin()).await.unwrap().is_empty(), "not ended yet");
-    place.advance(60);
+    fixture.advance(60);
     let listed = async |requester| {
         let deleted = store.deleted(&requester).await.unwrap();
         deleted.into_iter().map(|one| one.name).collect::<Vec<_>>()
@@ -90,26 +90,26 @@ pub(crate) async fn expired_credentials_are_listed_and_undeleted(place: Fixture)
     assert_eq!(store.undelete(&admin(), &name("/Short")).await.unwrap().name, "/short");
     assert_eq!(text(store, "/short").await.as_deref(), Some("one"));
     assert_eq!(listed(admin()).await, ["/Other/short"]);
-    place.advance(3_600);
+    fixture.advance(3_600);
     assert_eq!(text(store, "/short").await.as_deref(), Some("one"), "for good");
     // A value written after the expiry takes the name, so nothing can be undeleted.
-    place.set("/other/short", Kind::Value, json!("two")).await;
+    fixture.set("/other/short", Kind::Value, json!("two")).await;
     assert_eq!(listed(admin()).await, [""; 0]);
 }
 
-pub(crate) async fn deleted_credential_is_undeleted_within_the_retention_period(place: Fixture) {
-    let store = &place.credentials;
-    place.set("/Team/a", Kind::Value, json!("1")).await;
-    place.set("/team/A", Kind::Value, json!("2")).await;
-    let kept = crate::certificates::make(&place, "/team/b", |wanted| wanted.self_sign = true).await;
+pub(crate) async fn deleted_credential_is_undeleted_within_the_retention_period(fixture: Fixture) {
+    let store = &fixture.credentials;
+    fixture.set("/Team/a", Kind::Value, json!("1")).await;
+    fixture.set("/team/A", Kind::Value, json!("2")).await;
+    let certificate = crate::certificates::make(&fixture, "/team/b", |wanted| wanted.self_sign = true).await;
     for at in ["/team/a", "/team/b"] {
         store.delete(&admin(), &name(at)).await.unwrap();
     }
     assert_eq!(names(store).await, Vec::<String>::new());
     assert!(store.certificates(&admin()).await.unwrap().is_empty());
-    assert!(matches!(store.version(&admin(), kept.id).await, Err(CredentialError::NotFound)));
+    assert!(matches!(store.version(&admin(), certificate.id).await, Err(CredentialError::NotFound)));
     assert!(matches!(
-        store.certificate_versions(&admin(), kept.credential).await,
+        store.certificate_versions(&admin(), certificate.credential).await,
         Err(CredentialError::NotFound)
     ));
     // A client without write permission sees no deleted credentials and cannot undelete them.
@@ -124,34 +124,34 @@ pub(crate) async fn deleted_credential_is_undeleted_within_the_retention_period(
     assert_eq!(response, ["/team/b", "/Team/a"]);
 
     // An existing name is not overwritten. If several credentials were deleted, the last one is restored.
-    place.set("/team/a", Kind::Password, json!("other")).await;
+    fixture.set("/team/a", Kind::Password, json!("other")).await;
     assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::Changed)));
     store.delete(&admin(), &name("/team/a")).await.unwrap();
-    place.advance(1);
+    fixture.advance(1);
     store.undelete(&admin(), &name("/TEAM/A")).await.unwrap();
     assert_eq!(text(store, "/team/a").await.as_deref(), Some("other"));
     store.delete(&admin(), &name("/team/a")).await.unwrap();
 
-    place.advance(7 * DAY_S - 1);
+    fixture.advance(7 * DAY_S - 1);
     destroy_past(store).await;
     let deleted = store.deleted(&admin()).await.unwrap();
     assert_eq!(deleted.len(), 1, "{deleted:?}");
     store.undelete(&admin(), &name("/team/a")).await.unwrap();
     store.delete(&admin(), &name("/team/a")).await.unwrap();
-    place.advance(7 * DAY_S);
+    fixture.advance(7 * DAY_S);
     let late = store.undelete(&admin(), &name("/team/a")).await;
     assert!(matches!(late, Err(CredentialError::NotFound)), "past its days, and not yet destroyed: {late:?}");
     assert_eq!(store.deleted(&admin()).await.unwrap(), Vec::new());
     destroy_past(store).await;
     assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::NotFound)));
-    let log = place.log().await;
+    let log = fixture.log().await;
     assert_eq!(log.iter().filter(|line| line.contains("credential.undelete ")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(fixture: Fixture) {
+    let store = &fixture.credentials;
     for value in ["one", "two", "three"] {
-        place.set("/v", Kind::Value, json!(value)).await;
+        fixture.set("/v", Kind::Value, json!(value)).await;
     }
     let change = |numbers: Option<Vec<u64>>, change| async move {
         store.change_versions(&admin(), &name("/v"), numbers, change).await.unwrap();
@@ -183,7 +183,7 @@ pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(place
     assert!(matches!(store.list_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
 }
 
-pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: Fixture) {
+pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(fixture: Fixture) {
     let retention =
         |path: &str, versions, days| Retention { path: PermissionPath::parse(path).unwrap(), versions, days };
     let options = CredentialsOptions {
@@ -194,7 +194,7 @@ pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: F
         ],
         ..CredentialsOptions::default()
     };
-    let store = place.with_options(options);
+    let store = fixture.with_options(options);
     let numbers = |at: &'static str| {
         let store = store.clone();
         async move {
@@ -211,20 +211,20 @@ pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: F
     assert_eq!(numbers("/ci/a").await, [8, 7, 6]);
     assert_eq!(numbers("/ci/long").await, [8, 7, 6, 5, 4]);
     assert_eq!(numbers("/else").await.len(), 8);
-    place.advance(2 * DAY_S);
+    fixture.advance(2 * DAY_S);
     destroy_past(&store).await;
     assert_eq!(numbers("/ci/long").await, [8], "what is current stays, however old");
     assert_eq!((numbers("/ci/a").await.len(), numbers("/else").await.len()), (3, 8));
-    place.advance(30 * DAY_S);
+    fixture.advance(30 * DAY_S);
     destroy_past(&store).await;
     assert_eq!((numbers("/ci/a").await.len(), numbers("/else").await.len()), (3, 1));
     assert_eq!(text(&store, "/else").await.as_deref(), Some("7"));
 }
 
-pub(crate) async fn child_paths_are_listed_by_read_permission(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn child_paths_are_listed_by_read_permission(fixture: Fixture) {
+    let store = &fixture.credentials;
     for at in ["/a", "/A/b", "/A/b-c", "/A/b/c", "/A/b/d", "/A/z/y/x", "/b/only"] {
-        place.set(at, Kind::Value, json!("x")).await;
+        fixture.set(at, Kind::Value, json!("x")).await;
     }
     let children = |requester, path: Option<&'static str>| async move {
         store.children(&requester, path.map(name).as_ref()).await.unwrap()
@@ -238,29 +238,29 @@ pub(crate) async fn child_paths_are_listed_by_read_permission(place: Fixture) {
     store.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
     assert_eq!(children(client("reader"), None).await, ["A/"]);
     assert_eq!(children(client("reader"), Some("/a")).await, ["z/"]);
-    let before = place.store.statements_sent();
+    let before = fixture.store.statements_sent();
     children(admin(), None).await;
-    assert_eq!(place.store.statements_sent() - before, 1);
+    assert_eq!(fixture.store.statements_sent() - before, 1);
 }
 
-pub(crate) async fn generation_succeeds_while_the_name_is_deleted_concurrently(place: Fixture) {
-    let (store, gone, who) = (&place.credentials, name("/racing"), admin());
+pub(crate) async fn generation_succeeds_while_the_name_is_deleted_concurrently(fixture: Fixture) {
+    let (store, deleted, who) = (&fixture.credentials, name("/racing"), admin());
     for _ in 0..40 {
         let request = crate::values::password("/racing", 20, Mode::Overwrite);
-        let (made, _) = tokio::join!(store.generate(&who, request), store.delete(&who, &gone));
+        let (made, _) = tokio::join!(store.generate(&who, request), store.delete(&who, &deleted));
         assert_eq!(made.unwrap().name, "/racing");
     }
 }
 
-pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(fixture: Fixture) {
+    let store = &fixture.credentials;
     let ending = |at: &str| SetRequest {
         ttl_s: Some(60),
         ..SetRequest::new(name(at), Kind::Value, json!("for a minute"))
     };
-    place.set("/x", Kind::Value, json!("old")).await;
+    fixture.set("/x", Kind::Value, json!("old")).await;
     store.set(&admin(), ending("/x")).await.unwrap();
-    place.advance(60 + 7 * DAY_S);
+    fixture.advance(60 + 7 * DAY_S);
     destroy_past(store).await;
     assert_eq!(text(store, "/x").await, None, "the old secret is not live again");
     assert_eq!(names(store).await, Vec::<String>::new());
@@ -268,27 +268,27 @@ pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixtu
     store.change_versions(&admin(), &name("/x"), Some(vec![1]), VersionsChange::Undelete).await.unwrap();
     assert_eq!(text(store, "/x").await.as_deref(), Some("old"));
     store.set(&admin(), ending("/x")).await.unwrap();
-    place.advance(60 + 7 * DAY_S);
+    fixture.advance(60 + 7 * DAY_S);
     destroy_past(store).await;
-    place.advance(7 * DAY_S);
+    fixture.advance(7 * DAY_S);
     destroy_past(store).await;
-    let gone = store.list_versions(&admin(), &name("/x")).await;
-    assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
+    let deleted = store.list_versions(&admin(), &name("/x")).await;
+    assert!(matches!(deleted, Err(CredentialError::NotFound)), "{deleted:?}");
     // The same if deletion destroys immediately.
-    let at_once =
-        place.with_options(CredentialsOptions { undelete_days: 0, ..CredentialsOptions::default() });
+    let without_undelete =
+        fixture.with_options(CredentialsOptions { undelete_days: 0, ..CredentialsOptions::default() });
     for value in ["old", "new"] {
-        place.set("/y", Kind::Value, json!(value)).await;
+        fixture.set("/y", Kind::Value, json!(value)).await;
     }
-    at_once.change_versions(&admin(), &name("/y"), None, VersionsChange::Delete).await.unwrap();
-    assert_eq!(text(&at_once, "/y").await, None);
-    destroy_past(&at_once).await;
-    let gone = at_once.list_versions(&admin(), &name("/y")).await;
-    assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
+    without_undelete.change_versions(&admin(), &name("/y"), None, VersionsChange::Delete).await.unwrap();
+    assert_eq!(text(&without_undelete, "/y").await, None);
+    destroy_past(&without_undelete).await;
+    let deleted = without_undelete.list_versions(&admin(), &name("/y")).await;
+    assert!(matches!(deleted, Err(CredentialError::NotFound)), "{deleted:?}");
 }
 
-pub(crate) async fn undeleted_version_keeps_its_time_to_live(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn undeleted_version_keeps_its_time_to_live(fixture: Fixture) {
+    let store = &fixture.credentials;
     let hour =
         SetRequest { ttl_s: Some(3_600), ..SetRequest::new(name("/x"), Kind::Value, json!("for an hour")) };
     let ends_at_us = store.set(&admin(), hour).await.unwrap().ends_at_us;
@@ -298,32 +298,33 @@ pub(crate) async fn undeleted_version_keeps_its_time_to_live(place: Fixture) {
     assert_eq!(ends().await, ends_at_us, "it was not deleted");
     change(VersionsChange::Delete).await;
     assert_eq!(text(store, "/x").await, None);
-    place.advance(60);
+    fixture.advance(60);
     change(VersionsChange::Undelete).await;
     assert_eq!(ends().await, ends_at_us);
     // An expired version that is undeleted no longer expires.
-    place.advance(3_600);
+    fixture.advance(3_600);
     assert_eq!(text(store, "/x").await, None);
     change(VersionsChange::Undelete).await;
     assert_eq!(ends().await, None);
 }
 
-pub(crate) async fn deleted_versions_are_destroyed_in_batches_of_five_hundred(place: Fixture) {
-    let store = &place.credentials;
+pub(crate) async fn deleted_versions_are_destroyed_in_batches_of_five_hundred(fixture: Fixture) {
+    let store = &fixture.credentials;
     let requester = admin();
     let set = |number: u32| store.set(&requester, SetRequest::new(name("/many"), Kind::Value, json!(number)));
     let stored = futures_util::future::join_all((0..600).map(set)).await;
     assert!(stored.iter().all(Result::is_ok));
     store.delete(&admin(), &name("/many")).await.unwrap();
-    place.advance(7 * DAY_S);
-    let by_us = place.clock.now_us() - 7 * DAY_S as i64 * 1_000_000;
-    let mut gone = Vec::new();
+    fixture.advance(7 * DAY_S);
+    let by_us = fixture.clock.now_us() - 7 * DAY_S as i64 * 1_000_000;
+    let mut deleted = Vec::new();
     for _ in 0..3 {
-        gone.push(credentials::tables::Credentials::of(&place.store).destroy_deleted(by_us).await.unwrap());
+        deleted
+            .push(credentials::tables::Credentials::of(&fixture.store).destroy_deleted(by_us).await.unwrap());
         // A partly destroyed credential cannot be undeleted.
         let late = store.undelete(&admin(), &name("/many")).await;
         assert!(matches!(late, Err(CredentialError::NotFound)), "{late:?}");
     }
-    assert_eq!(gone, [500, 101, 0], "versions, and the name with the last of them");
+    assert_eq!(deleted, [500, 101, 0], "versions, and the name with the last of them");
     assert!(store.deleted(&admin()).await.unwrap().is_empty());
 }

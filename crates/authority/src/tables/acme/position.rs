@@ -5,7 +5,7 @@ use uuid::Uuid;
 use db::{Cursor, StoreError, Value, key_or};
 
 /// Returns the identifier after which a list continues, newest first. Cursors contain identifiers as text.
-pub(super) fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {
+pub(super) fn position(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {
     let key = key_or(after, listing, &[Value::Text(Uuid::max().to_string())])?;
     match key.first() {
         Some(Value::Text(id)) => Ok(id.parse::<Uuid>().map_err(|_| StoreError::BadCursor)?.into()),
@@ -13,7 +13,7 @@ pub(super) fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, Stor
     }
 }
 
-/// Returns the cursor values of a row, for [`place`].
-pub(super) fn placed(id: Uuid) -> Vec<Value> {
+/// Returns the cursor values of a row, for [`position`].
+pub(super) fn position_of(id: Uuid) -> Vec<Value> {
     vec![Value::Text(id.to_string())]
 }
