@@ -277,19 +277,13 @@ impl WriterState {
         injects_faults: bool,
     ) -> Result<(), StoreError> {
         self.run("BEGIN IMMEDIATE")?;
-        let exclusive = jobs.len() == 1;
+        let mut has_changes = false;
         for job in jobs.iter_mut() {
             self.tx.audit_head = None;
-            self.run("SAVEPOINT piece")?;
-            let good = job.run(&mut self.tx);
-            if self.connection()?.is_autocommit() {
-                // SQLite aborts the whole transaction for some errors, such as a full disk.
-                return if exclusive { Ok(()) } else { Err(job.full().unwrap_or_else(transaction_aborted)) };
-            }
-            if !good {
-                self.run("ROLLBACK TO piece")?;
-            }
-            self.run("RELEASE piece")?;
+            has_changes |= match has_changes {
+                true => self.run_in_savepoint(job)?,
+                false => self.run_first(job)?,
+            };
         }
         if injects_faults && Fault::BeforeCommit.take(&self.fault) {
             return Err(Fault::BeforeCommit.error());
@@ -299,6 +293,37 @@ impl WriterState {
             return Err(Fault::AfterCommit.error());
         }
         Ok(())
+    }
+
+    /// Runs a job in a transaction without changes. If the job fails, a new transaction begins. There is no savepoint: within one,
+    /// SQLite walks the copies of all changed pages after each statement, so that a job of many statements takes quadratic time.
+    /// Returns whether the job succeeded.
+    fn run_first(&mut self, job: &mut JointWork) -> Result<bool, StoreError> {
+        let succeeded = job.run(&mut self.tx);
+        // SQLite aborts the whole transaction for some errors, such as a full disk.
+        match (succeeded, self.connection()?.is_autocommit()) {
+            (true, false) => return Ok(true),
+            (true, true) => return Err(transaction_aborted()),
+            (false, false) => self.run("ROLLBACK")?,
+            (false, true) => {}
+        }
+        self.run("BEGIN IMMEDIATE")?;
+        Ok(false)
+    }
+
+    /// Runs a job after other jobs of the transaction. Returns whether it succeeded.
+    fn run_in_savepoint(&mut self, job: &mut JointWork) -> Result<bool, StoreError> {
+        self.run("SAVEPOINT job")?;
+        let succeeded = job.run(&mut self.tx);
+        if self.connection()?.is_autocommit() {
+            // SQLite aborts the whole transaction for some errors, such as a full disk.
+            return Err(job.full().unwrap_or_else(transaction_aborted));
+        }
+        if !succeeded {
+            self.run("ROLLBACK TO job")?;
+        }
+        self.run("RELEASE job")?;
+        Ok(succeeded)
     }
 
     fn transaction<T, U>(
@@ -412,6 +437,8 @@ fn migrate(
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -474,5 +501,45 @@ mod tests {
         assert_eq!(commits(&log) - before, 1);
         let mut counted = sqlite.point("SELECT count(*) FROM few", Vec::new()).await.unwrap();
         assert_eq!(counted.remove(0).int().unwrap(), 10);
+    }
+
+    /// The first job fails, and one after others.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn failed_jobs_of_a_batch_leave_no_changes_and_the_others_are_committed() {
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite =
+            Arc::new(Sqlite::open(&folder.path().join("a.db"), &StoreOptions::default(), &[], 0).unwrap());
+        sqlite.execute("CREATE TABLE few (n INTEGER PRIMARY KEY)".to_owned(), Vec::new()).await.unwrap();
+        let put_twice = |number: i64| {
+            let again = if number % 4 == 0 { number } else { number + 100 };
+            let sqlite = Arc::clone(&sqlite);
+            async move {
+                let work: crate::joint::Work = Box::new(move |tx| {
+                    async move {
+                        for number in [number, again] {
+                            tx.execute("INSERT INTO few (n) VALUES (?1)", vec![number.into()]).await?;
+                        }
+                        Ok(())
+                    }
+                    .boxed()
+                });
+                sqlite.joint("put_twice", work).await
+            }
+        };
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let holding = sqlite.write(move |_| Ok(released.recv().is_ok()));
+        let waiting = futures_util::future::join_all((0..8).map(put_twice));
+        let release = async {
+            while sqlite.jobs.capacity() > WRITES_WAITING_MAX - 8 {
+                tokio::task::yield_now().await;
+            }
+            release.send(()).unwrap();
+        };
+        let (_, put, ()) = tokio::join!(holding, waiting, release);
+        let failed: Vec<usize> = (0..8).filter(|number| put[*number].is_err()).collect();
+        assert_eq!(failed, [0, 4], "{put:?}");
+        let rows = sqlite.point("SELECT n FROM few ORDER BY n", Vec::new()).await.unwrap();
+        let stored: Vec<i64> = rows.into_iter().map(|mut row| row.int().unwrap()).collect();
+        assert_eq!(stored, [1, 2, 3, 5, 6, 7, 101, 102, 103, 105, 106, 107]);
     }
 }
