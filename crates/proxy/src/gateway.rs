@@ -20,8 +20,8 @@ use super::connection_context::ConnectionContext;
 use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
 use super::hooks::HookDecision;
 use super::policy::{
-    Action, Decision, Evidence, Grantee, Identity, POSTGRESQL_PORT, Phase, Policy, PolicyRequest, Presented,
-    Reason, RequestFacts, SESSION_METHOD,
+    Action, DatabaseSession, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented,
+    Reason, RequestFacts, SessionProtocol,
 };
 use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
@@ -240,15 +240,10 @@ impl Proxy {
         &self,
         client: &Client,
         target: &Target,
-        database: &str,
+        session: DatabaseSession<'_>,
     ) -> Result<(Admission, AuditedDecision), Box<Refused>> {
         let name = &target.name;
-        let path = format!("/{database}");
-        let audited = |judgement: Option<&Judgement>| {
-            AuditedDecision::connection("session", client, (target, name), judgement)
-                .of_object(SESSION_METHOD, &path)
-        };
-        let passed = match self.judge_session(client, target, database, &path) {
+        let passed = match self.judge_session(client, target, session) {
             Ok(admission) => {
                 let hooks =
                     self.pass_tunnel_hooks(client, (target, name), admission.judgement.as_ref()).await;
@@ -258,32 +253,43 @@ impl Proxy {
         };
         match passed {
             Ok((admission, hooks)) => {
-                let audited = audited(admission.judgement.as_ref()).with_hooks(&hooks);
+                let judgement = admission.judgement.as_ref();
+                let audited = audited_session(client, target, session, judgement).with_hooks(&hooks);
                 Ok((admission, audited))
             }
             Err(refused) => {
-                let entry = self.requests.session(client, target, SESSION_METHOD, &path);
-                self.log_refusal(audited(Some(&refused.judgement)), Some(entry), &refused).await;
+                self.log_refused_session(client, target, session, &refused).await;
                 Err(refused)
             }
         }
+    }
+
+    async fn log_refused_session(
+        &self,
+        client: &Client,
+        target: &Target,
+        session: DatabaseSession<'_>,
+        refused: &Refused,
+    ) {
+        let audited = audited_session(client, target, session, Some(&refused.judgement));
+        let entry = self.requests.session(client, target, session.protocol.method(), &session_path(session));
+        self.log_refusal(audited, Some(entry), refused).await;
     }
 
     fn judge_session(
         &self,
         client: &Client,
         target: &Target,
-        database: &str,
-        path: &str,
+        session: DatabaseSession<'_>,
     ) -> Result<Admission, Box<Refused>> {
         let rules = self.rules.now();
         let policy = &rules.policy;
         if !policy.is_active() {
             return Ok(Admission::default());
         }
-        let connection = connection(policy, client, target, &target.name);
-        let subject = Subject { method: SESSION_METHOD, path, ..connection };
-        let decision = subject.decide(policy, Phase::Session(database));
+        let path = session_path(session);
+        let subject = of_session(policy, client, target, (session, &path));
+        let decision = subject.decide(policy, Phase::Session(session));
         self.begin(policy, &subject, &decision, None).map_err(|refused| match refused {
             NotAdmitted::Refused(refused) => refused,
             NotAdmitted::Held(order) => order.refusal,
@@ -433,9 +439,10 @@ impl Subject<'_> {
 
     fn denied(&self, decision: &Decision) -> Box<Refused> {
         let mut refused = self.refused(StatusCode::FORBIDDEN, decision.reason.name(), decision.rule.clone());
+        let protocol = SessionProtocol::of_method(self.method);
         let operation = match self.method {
             "CONNECT" => format!("a connection to {}:{}", self.host, self.port),
-            SESSION_METHOD => {
+            _ if protocol.is_some() => {
                 let database = shown(self.path.trim_start_matches('/'));
                 format!("a session with the database {database} on {}:{}", self.host, self.port)
             }
@@ -448,22 +455,27 @@ impl Subject<'_> {
             self.client_description(),
             decision.reason
         );
-        refused.page.advice = match decision.reason {
-            Reason::Path(_) => "Send the path in its normal form.",
-            Reason::Expired => "Ask the operator of this proxy for a new identity.",
-            Reason::NotHeld => {
-                "Ask the operator of this proxy for a rule with `database` that allows or denies the session."
-            }
-            Reason::NotIntercepted => "Ask the operator of this proxy to intercept the host (not in proxy.tunnel), or to \
-             allow it with a rule without conditions on requests.",
-            Reason::Rule | Reason::Default if self.method == SESSION_METHOD && self.port != POSTGRESQL_PORT => {
-                "If the session is right, ask the operator of this proxy for a rule with `database` and with the `port` of the server: \
-                 without `port`, such a rule is for port 5432."
-            }
-            Reason::Rule | Reason::Default => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.",
-        }
-        .into();
+        refused.page.advice = self.advice(decision.reason);
         refused
+    }
+
+    fn advice(&self, reason: Reason) -> String {
+        let usual_port = SessionProtocol::of_method(self.method).map(SessionProtocol::usual_port);
+        match (reason, usual_port) {
+            (Reason::Path(_), _) => "Send the path in its normal form.".into(),
+            (Reason::Expired, _) => "Ask the operator of this proxy for a new identity.".into(),
+            (Reason::NotHeld, _) => {
+                "Ask the operator of this proxy for a rule with `database` that allows or denies the session.".into()
+            }
+            (Reason::NotIntercepted, _) => "Ask the operator of this proxy to intercept the host (not in proxy.tunnel), or to \
+             allow it with a rule without conditions on requests."
+                .into(),
+            (Reason::Rule | Reason::Default, Some(usual)) if self.port != usual => format!(
+                "If the session is right, ask the operator of this proxy for a rule with `database` and with the `port` of the server: \
+                 without `port`, such a rule is for port {usual}."
+            ),
+            (Reason::Rule | Reason::Default, _) => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.".into(),
+        }
     }
 
     fn host_mismatch(&self, mismatch: &Mismatch) -> Box<Refused> {
@@ -620,6 +632,32 @@ fn facts_of(request: &Request<ClientBody>) -> RequestFacts<'_> {
         headers: request.headers(),
         body_bytes: request.body().size_hint().exact(),
     }
+}
+
+/// Returns the path of a session in logs: the database.
+pub(super) fn session_path(session: DatabaseSession<'_>) -> String {
+    format!("/{}", session.database)
+}
+
+fn audited_session(
+    client: &Client,
+    target: &Target,
+    session: DatabaseSession<'_>,
+    judgement: Option<&Judgement>,
+) -> AuditedDecision {
+    AuditedDecision::connection("session", client, (target, &target.name), judgement)
+        .of_object(session.protocol.method(), &session_path(session))
+}
+
+/// Returns client and destination of a session with a database of `target`.
+fn of_session<'a>(
+    policy: &'a Policy,
+    client: &'a Client,
+    target: &'a Target,
+    (session, path): (DatabaseSession<'_>, &'a str),
+) -> Subject<'a> {
+    let connection = connection(policy, client, target, &target.name);
+    Subject { method: session.protocol.method(), path, ..connection }
 }
 
 /// Returns client and destination of a connection to `target` under the host name `name`.

@@ -15,7 +15,7 @@
 //! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] keeps the last
 //! requests, and [`replay`] sends one of them again.
 //!
-//! [`postgresql`]: sessions with databases, with a policy decision and a credential, but without HTTP.
+//! `sessions` with databases, with a policy decision and a credential, but without HTTP: [`postgresql`].
 //!
 //! [`leases`]: leases of dynamic credentials, one for each identity. [`minting`] issues leaf certificates from the same store to
 //! other TLS servers. [`revocation`] checks client certificates against CRLs.
@@ -63,6 +63,7 @@ mod rule_index;
 mod rules;
 mod running;
 mod serving;
+mod sessions;
 mod setting;
 mod socks;
 mod start_error;
@@ -79,8 +80,8 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use access::{AccessOptions, BadUsers, IssuerKeys, IssuerOptions, OwnTls, ProxyTlsError, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use options::Options;
-pub use postgresql::{PostgresqlOptions, UpstreamTlsMode};
 pub use redirect::TransparentOptions;
 pub use rules::{Action, Rules};
 pub use running::{Running, USERS_MAX, start};
+pub use sessions::{DatabaseListenerOptions, UpstreamTlsMode};
 pub use start_error::StartError;

@@ -13,10 +13,10 @@ use crate::holds::Holds;
 use crate::hooks::HookOptions;
 use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
-use crate::postgresql::PostgresqlOptions;
 use crate::recent::RecentRequests;
 use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
+use crate::sessions::DatabaseListenerOptions;
 use crate::{minting, permission, requests};
 
 /// Options of the proxy: listeners, access, rules, limits and timeouts.
@@ -27,7 +27,7 @@ pub struct Options {
     /// Transparent proxy: listeners for connections that the host's firewall redirects. Default: none.
     pub transparent: TransparentOptions,
     /// Listeners for PostgreSQL clients, each with its server. Default: none.
-    pub postgresql: Vec<PostgresqlOptions>,
+    pub postgresql: Vec<DatabaseListenerOptions>,
     /// Other addresses that this process listens on. The proxy opens no connection to these addresses for a client. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.

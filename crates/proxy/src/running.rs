@@ -27,6 +27,7 @@ use crate::policy::Policy;
 use crate::proxy::Proxy;
 use crate::replay::Replays;
 use crate::rules::{Action, Rules};
+use crate::sessions::{self, DatabaseListener, SessionHandler};
 use crate::start_error::StartError;
 use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, tls, transparent};
 
@@ -132,7 +133,7 @@ pub async fn start(
         None => None,
     };
     let redirected = redirect::listen(&options.transparent)?;
-    let databases = postgresql::listen(&options.postgresql)?;
+    let databases = sessions::listen(&options.postgresql)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address));
     let own = own.chain(databases.iter().map(|one| one.address)).collect();
@@ -192,10 +193,10 @@ pub async fn start(
         acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
     }
-    for postgresql::PostgresqlListener { listener, address, options } in databases {
-        let host = postgresql::DatabaseProxy::new(Arc::clone(&proxy), options);
+    for DatabaseListener { listener, address, options } in databases {
+        let server = postgresql::PostgresqlServer::new(Arc::clone(&proxy), options);
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
-        acceptor.start(listener, Arc::new(host));
+        acceptor.start(listener, Arc::new(SessionHandler(server)));
         running.postgresql.push(address);
     }
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, proxy);

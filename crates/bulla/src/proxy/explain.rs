@@ -9,19 +9,18 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Uri};
 use percent_encoding::percent_decode_str;
 use proxy::Action as ConnectionAction;
-use proxy::policy::{Action, Decision, Grantee, Phase, Policy, PolicyRequest, RequestFacts};
+use proxy::policy::{
+    Action, DatabaseSession, Decision, Grantee, Phase, Policy, PolicyRequest, RequestFacts, SessionProtocol,
+};
 use serde::Serialize;
 use x509::HostOrIp;
 
 use crate::config::Configuration;
 
-/// Default port of PostgreSQL servers.
-const POSTGRESQL_PORT: u16 = 5432;
-
 /// Arguments of `bulla proxy explain`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The URL of the request, or postgresql://HOST/DATABASE for a session with a database
+    /// The URL of the request; for a session with a database postgresql://HOST/DATABASE, or redis://HOST/NUMBER
     url: String,
     /// The identity of the client [default: a client without identity]
     #[arg(long = "as", value_name = "IDENTITY")]
@@ -82,8 +81,8 @@ struct ExplainedRequest {
     host: HostOrIp,
     port: u16,
     in_tls: bool,
-    /// The database of a session.
-    database: Option<String>,
+    /// Protocol and database of a session.
+    session: Option<(SessionProtocol, String)>,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -104,10 +103,13 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
         headers: &described_request.headers,
         body_bytes: Some(args.body_bytes),
     };
-    let database = described_request.database.as_deref();
+    let session = described_request
+        .session
+        .as_ref()
+        .map(|(protocol, database)| DatabaseSession { protocol: *protocol, database });
     let is_tunnel = action == ConnectionAction::Tunnel && described_request.in_tls;
-    let phase = match database {
-        Some(database) => Phase::Session(database),
+    let phase = match session {
+        Some(session) => Phase::Session(session),
         None if is_tunnel => Phase::Tunnel,
         None => Phase::Request(facts),
     };
@@ -121,10 +123,10 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let grantee = Grantee { identity, needs_grant: policy.has_identities(), ended: None };
     let permitted = decision.action.permits() && action != ConnectionAction::Reject;
     let target = (&described_request.host, described_request.port, described_request.in_tls);
-    let credentials = match database {
+    let credentials = match session {
         _ if !permitted || is_tunnel => Vec::new(),
-        Some(database) => rules
-            .session_credential((&described_request.host, described_request.port), database, &grantee)
+        Some(session) => rules
+            .session_credential((&described_request.host, described_request.port), session, &grantee)
             .into_iter()
             .collect(),
         None => rules.credentials(target, &args.method, described_request.uri.path(), &grantee),
@@ -137,13 +139,13 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
         rule: decision.rule.as_deref().map(str::to_owned),
         reason: if action == ConnectionAction::Reject { "proxy.reject" } else { decision.reason.name() },
         identity: grantee.identity.map(|identity| identity.name.to_string()),
-        method: database.map_or_else(|| args.method.clone(), |_| "POSTGRESQL".to_owned()),
+        method: session.map_or(args.method.as_str(), |session| session.protocol.method()).to_owned(),
         host: described_request.host.to_string(),
         port: described_request.port,
         path: described_request.uri.path().to_owned(),
         connection: match action {
             ConnectionAction::Reject => "rejected",
-            _ if database.is_some() => "session",
+            _ if session.is_some() => "session",
             _ if is_tunnel => "tunnel",
             _ => "intercepted",
         },
@@ -171,23 +173,24 @@ fn detail(decision: &Decision, action: ConnectionAction) -> String {
 impl ExplainArgs {
     fn described_request(&self) -> Outcome<ExplainedRequest> {
         let wrong = || {
-            Problem::usage(format_args!("{:?} is not an http, https or postgresql URL", self.url))
-                .hint("for example https://api.github.com/repos/o/r, or postgresql://db.example.com/shop")
+            Problem::usage(format_args!("{:?} is not an http, https, postgresql or redis URL", self.url))
+                .hint("for example https://api.github.com/repos/o/r, postgresql://db.example.com/shop, or redis://cache.example.com/0")
         };
         let uri: Uri = self.url.parse().map_err(|_| wrong())?;
-        let (in_tls, usual_port) = match uri.scheme_str() {
-            Some("https") => (true, 443),
-            Some("http") => (false, 80),
-            Some("postgresql" | "postgres") => (false, POSTGRESQL_PORT),
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let protocol = SessionProtocol::of_scheme(scheme);
+        let (in_tls, usual_port) = match (scheme, protocol) {
+            ("https", _) => (true, 443),
+            ("http", _) => (false, 80),
+            (_, Some(protocol)) => (false, protocol.usual_port()),
             _ => return Err(wrong()),
         };
-        let is_session = usual_port == POSTGRESQL_PORT;
         let name = percent_decode_str(uri.path().trim_start_matches('/')).decode_utf8_lossy();
-        if is_session && name.is_empty() {
+        if protocol.is_some() && name.is_empty() {
             let problem = Problem::usage(format_args!("{:?} names no database", self.url));
             return Err(problem.hint(format!("append it: {}/DATABASE", self.url.trim_end_matches('/'))));
         }
-        let database = is_session.then(|| name.into_owned());
+        let session = protocol.map(|protocol| (protocol, name.into_owned()));
         let host = uri.host().and_then(|host| HostOrIp::parse(host).ok()).ok_or_else(wrong)?;
         let port = uri.port_u16().unwrap_or(usual_port);
         let mut headers = HeaderMap::new();
@@ -201,7 +204,7 @@ impl ExplainArgs {
             })?;
             headers.append(name, value);
         }
-        Ok(ExplainedRequest { host, port, in_tls, database, uri, headers })
+        Ok(ExplainedRequest { host, port, in_tls, session, uri, headers })
     }
 
     fn identity(&self, policy: &Policy) -> Outcome<Option<std::sync::Arc<proxy::policy::Identity>>> {

@@ -86,14 +86,15 @@ impl ProxyTlsAcceptor {
         &self.tls
     }
 
-    /// Performs a handshake with a client whose protocol is not HTTP. `alpn` is the ALPN name of the protocol.
+    /// Performs a handshake with a client whose protocol is not HTTP. `alpn`: ALPN names of the protocol; if
+    /// empty, names that the client offers are ignored.
     pub(crate) async fn accept_as<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-        alpn: &[u8],
+        alpn: &[&[u8]],
     ) -> io::Result<AcceptedClient<S>> {
         let mut config = (*self.tls.tls()).clone();
-        config.alpn_protocols = vec![alpn.to_vec()];
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         accept(Arc::new(config), stream).await
     }
 

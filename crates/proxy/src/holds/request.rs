@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use x509::Fingerprint;
 
-use crate::policy::{POSTGRESQL_PORT, Policy, PolicyRuleText, PolicyText, SESSION_METHOD, normalised};
+use crate::policy::{Policy, PolicyRuleText, PolicyText, SessionProtocol, normalised};
 
 /// Method of a tunnel that waits for approval.
 const CONNECT: &str = "CONNECT";
@@ -87,8 +87,8 @@ impl AllowedRequest<'_> {
     /// [`NoRule`]
     pub(crate) fn rule(&self, name: String) -> Result<PolicyRuleText, NoRule> {
         let is_tunnel = self.method == CONNECT;
-        if self.method == SESSION_METHOD {
-            return Ok(self.session_rule(name));
+        if let Some(protocol) = SessionProtocol::of_method(self.method) {
+            return Ok(self.session_rule(name, protocol));
         }
         let path = match is_tunnel {
             true => Vec::new(),
@@ -111,12 +111,12 @@ impl AllowedRequest<'_> {
     }
 
     /// Returns a rule that allows a session with the database.
-    fn session_rule(&self, name: String) -> PolicyRuleText {
+    fn session_rule(&self, name: String, protocol: SessionProtocol) -> PolicyRuleText {
         PolicyRuleText {
             name,
             identities: self.identity.into_iter().map(str::to_owned).collect(),
             host: vec![self.host.to_owned()],
-            port: Some(self.port).filter(|port| *port != POSTGRESQL_PORT).into_iter().collect(),
+            port: Some(self.port).filter(|port| *port != protocol.usual_port()).into_iter().collect(),
             database: vec![self.path.trim_start_matches('/').to_owned()],
             ..PolicyRuleText::default()
         }
@@ -168,8 +168,10 @@ mod tests {
         );
         assert_eq!((rule.path, rule.identities), (vec!["/x/A".to_owned()], vec!["ci".to_owned()]));
         assert!(held_request("GET", "a.example", 443, "/").allowing_rule().unwrap().port.is_empty());
-        let session = held_request(SESSION_METHOD, "a.example", 5432, "/shop").allowing_rule().unwrap();
+        let session = held_request("POSTGRESQL", "a.example", 5432, "/shop").allowing_rule().unwrap();
         assert!(session.database == ["shop"] && session.port.is_empty() && session.method.is_empty());
+        let redis = held_request("REDIS", "a.example", 6379, "/0").allowing_rule().unwrap();
+        assert!(redis.database == ["0"] && redis.port.is_empty() && redis.method.is_empty());
         let tunnel = held_request("CONNECT", "a.example", 443, "").allowing_rule().unwrap();
         assert!(tunnel.method.is_empty() && tunnel.path.is_empty());
         for (path, error) in [("/a*", NoRule::Wildcard), ("/a/../b", NoRule::Path), ("/a%2fb", NoRule::Path)]

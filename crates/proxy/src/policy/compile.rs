@@ -11,6 +11,7 @@ use super::identity::{Identity, IdentityIndex, Presented};
 use super::index::{Index, Rules};
 use super::path::normalised;
 use super::rule::{Methods, RareConditions, Rule};
+use super::session::DatabaseSession;
 use super::text::{
     Action, BadPolicy, Grants, HOLD_FOR_S, HOLD_FOR_S_MAX, IdentityText, PolicyRuleText, PolicyText,
 };
@@ -178,7 +179,7 @@ impl Policy {
             Phase::Connect => self.0.of_connection(request, Action::permits),
             Phase::Probe => self.0.of_connection(request, Action::permits_immediately),
             Phase::Tunnel => self.0.of_tunnel(request),
-            Phase::Session(database) => self.0.of_session(request, database),
+            Phase::Session(session) => self.0.of_session(request, session),
         }
     }
 }
@@ -219,8 +220,8 @@ impl Compiled {
     }
 
     /// Decides about a session with a database. A session cannot be held, so a rule that holds denies it.
-    fn of_session(&self, request: &PolicyRequest<'_>, database: &str) -> Decision {
-        let test = |rule: &Rule| rule.is_for_port(request.port) && rule.is_for_session(database);
+    fn of_session(&self, request: &PolicyRequest<'_>, session: DatabaseSession<'_>) -> Decision {
+        let test = |rule: &Rule| rule.is_for_session(request.port, session);
         match self.first(request, None, test) {
             Some(rule) if rule.action == Action::Hold => denied(rule, Reason::NotHeld),
             found => self.decided(found, Reason::Rule),

@@ -8,6 +8,7 @@ use x509::HostOrIp;
 
 use super::identity::Identity;
 use super::path::AmbiguousPath;
+use super::session::DatabaseSession;
 use super::text::Action;
 
 /// A request about which a policy decides.
@@ -35,8 +36,8 @@ pub enum Phase<'a> {
     Tunnel,
     /// A complete request.
     Request(RequestFacts<'a>),
-    /// A session with this database of a PostgreSQL server.
-    Session(&'a str),
+    /// A session with a database.
+    Session(DatabaseSession<'a>),
 }
 
 /// A request, as the client sent it.

@@ -6,6 +6,7 @@
 //! - `text`: identities and rules as written, and their errors.
 //! - `identity`: identities, and the identity of a client.
 //! - `rule`: the conditions of one rule; `glob` and `path` for its paths.
+//! - `session`: sessions with databases.
 //! - `index`: rules by host, identity and path, so that a decision does not try all rules.
 //! - `decision`: the result, and its reason.
 
@@ -17,6 +18,7 @@ mod identity;
 mod index;
 mod path;
 mod rule;
+mod session;
 mod text;
 
 #[cfg(test)]
@@ -28,7 +30,7 @@ pub use grant::Grantee;
 pub use identity::{Evidence, Identity, Presented};
 pub use path::AmbiguousPath;
 pub(crate) use path::normalised;
-pub(crate) use rule::{POSTGRESQL_PORT, SESSION_METHOD};
+pub use session::{DatabaseSession, SessionProtocol};
 pub use text::{
     Action, BadPolicy, BudgetText, Grants, HOLD_FOR_S, HOLD_FOR_S_MAX, IdentityText, JwtText, PolicyRuleText,
     PolicyText,

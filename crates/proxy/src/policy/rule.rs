@@ -10,14 +10,11 @@ use x509::star;
 
 use super::decision::RequestFacts;
 use super::glob::Globs;
+use super::session::DatabaseSession;
 use super::text::Action;
 
 /// Default port of rules that allow requests.
 const USUAL_PORT: u16 = 443;
-/// Default port of rules about databases.
-pub(crate) const POSTGRESQL_PORT: u16 = 5432;
-/// Text in place of the HTTP method, for PostgreSQL sessions in logs.
-pub(crate) const SESSION_METHOD: &str = "POSTGRESQL";
 
 /// A compiled rule, without its host and identity, which are only in the index. It is small, because a decision reads it from
 /// memory that is rarely cached.
@@ -77,11 +74,15 @@ fn standard_method_bit(method: &str) -> u16 {
 
 impl Rule {
     /// Returns whether the rule applies to the port. Without configured ports, a rule that denies or holds applies to all ports. A
-    /// rule that permits applies only to port 443, or to 5432 if it is about databases.
+    /// rule that permits applies only to port 443.
     pub(super) fn is_for_port(&self, port: u16) -> bool {
+        self.covers_port(port, USUAL_PORT)
+    }
+
+    fn covers_port(&self, port: u16, usual_port: u16) -> bool {
         match (self.ports.is_empty(), self.action) {
             (true, Action::Deny | Action::Hold) => true,
-            (true, _) => port == if self.is_for_databases() { POSTGRESQL_PORT } else { USUAL_PORT },
+            (true, _) => port == usual_port,
             (false, _) => self.ports.contains(&port),
         }
     }
@@ -95,13 +96,15 @@ impl Rule {
         !self.databases().is_empty()
     }
 
-    /// Returns whether the rule applies to a session with a database. A rule without databases applies only if it denies or holds
-    /// and has no conditions on requests.
-    pub(super) fn is_for_session(&self, database: &str) -> bool {
-        match self.is_for_databases() {
-            true => self.databases().iter().any(|pattern| star::matches(pattern, database)),
-            false => !self.action.permits_immediately() && !self.has_request_conditions(),
-        }
+    /// Returns whether the rule applies to a session at this port. Without configured ports, a rule that permits applies only to
+    /// the default port of the protocol. A rule without databases applies only if it denies or holds and has no conditions on
+    /// requests.
+    pub(super) fn is_for_session(&self, port: u16, session: DatabaseSession<'_>) -> bool {
+        self.covers_port(port, session.protocol.usual_port())
+            && match self.is_for_databases() {
+                true => self.databases().iter().any(|pattern| star::matches(pattern, session.database)),
+                false => !self.action.permits_immediately() && !self.has_request_conditions(),
+            }
     }
 
     /// Returns whether the rule has conditions that only a whole request can meet.

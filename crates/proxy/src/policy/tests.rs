@@ -398,6 +398,10 @@ proptest! {
     }
 }
 
+fn session(database: &str) -> Phase<'_> {
+    Phase::Session(DatabaseSession { protocol: SessionProtocol::Postgresql, database })
+}
+
 #[test]
 fn session_needs_a_rule_with_its_database() {
     let identities = vec![identity("ci", &["platform"], &[]), identity("alice", &["people"], &[])];
@@ -426,10 +430,19 @@ fn session_needs_a_rule_with_its_database() {
         ("ci", "held.example", 5432, "shop", (Action::Deny, Some("held"))),
         ("ci", "more.example", 5432, "x", (Action::Allow, Some("more"))),
     ] {
-        let (action, by, _) = decide(&policy, who, host, port, Phase::Session(name));
+        let (action, by, _) = decide(&policy, who, host, port, session(name));
         assert_eq!((action, by.as_deref()), wanted, "{who} {host}:{port} {name}");
     }
-    assert_eq!(decide(&policy, "ci", "held.example", 5432, Phase::Session("x")).2, Reason::NotHeld);
+    assert_eq!(decide(&policy, "ci", "held.example", 5432, session("x")).2, Reason::NotHeld);
+    // Without `port`, a rule is for the default port of the session's protocol.
+    for (protocol, port, wanted) in [
+        (SessionProtocol::Redis, 6379, Action::Allow),
+        (SessionProtocol::Redis, 5432, Action::Deny),
+        (SessionProtocol::Postgresql, 6379, Action::Deny),
+    ] {
+        let phase = Phase::Session(DatabaseSession { protocol, database: "shop" });
+        assert_eq!(decide(&policy, "ci", "db.example", port, phase).0, wanted, "{protocol:?} {port}");
+    }
     // Rules about databases allow neither requests nor intercepted connections. A rule that denies a database also denies tunnels.
     for phase in [Phase::Connect, Phase::Probe, Phase::Tunnel] {
         assert_eq!(decide(&policy, "alice", "db.example", 5433, phase).0, Action::Deny, "{phase:?}");

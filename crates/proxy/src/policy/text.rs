@@ -147,7 +147,7 @@ pub struct PolicyRuleText {
     /// Verified hosts: `NAME`, `*.NAME` or an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// Ports. Default: 443 (5432 with `database`); all ports for rules that deny or hold.
+    /// Ports. Default: 443 (with `database` 5432, and 6379 for Redis); all ports for rules that deny or hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
     /// Methods, in upper case.
@@ -165,7 +165,8 @@ pub struct PolicyRuleText {
     /// Maximum size of the request's body in bytes. A body of unknown size matches only in a rule that denies or holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<u64>,
-    /// Databases of PostgreSQL servers; `*` matches any text. A rule with databases is for sessions of `[[proxy.postgresql]]`.
+    /// Databases: names at PostgreSQL servers, and numbers at Redis servers; `*` matches any text. A rule with databases is for
+    /// sessions of `[[proxy.postgresql]]` and `[[proxy.redis]]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub database: Vec<String>,
     /// Decision of the rule. Default: `allow`.

@@ -3,17 +3,27 @@
 use std::io;
 
 use bytes::BytesMut;
+use http_relay::upstream::Link;
 use keys::Secret;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use postgres_protocol::message::frontend;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use zeroize::Zeroize;
 
 use super::message::{
     AUTHENTICATION, Authentication, ERROR, NOTICE, SERVER_MESSAGE_BYTES_MAX, error_field, read, send,
 };
+use super::packet::{Startup, ssl_request};
+use crate::requests::Login;
+use crate::sessions::{DialError, LoginFailure, ServerLogin, ServerStream};
 
+/// Names of the protocol in TLS (ALPN).
+pub(super) const ALPN: &[&[u8]] = &[b"postgresql"];
+/// Class of SQLSTATEs of failed authentication.
+pub(super) const AUTHENTICATION_CLASS: &str = "28";
+/// Answer of a server that accepts TLS.
+const ACCEPTS_TLS: u8 = b'S';
 /// Maximum messages of a login. SCRAM has four.
 const MESSAGES_MAX: usize = 20;
 /// Initial buffer size of the proxy's login messages in bytes, in addition to the length of the password.
@@ -47,11 +57,34 @@ pub(super) enum LoginError {
     Late,
 }
 
-impl LoginError {
-    /// Returns whether the server rejected user or password (SQLSTATE class 28). False for connection errors and all other
-    /// rejections.
-    pub(super) fn is_of_credential(&self) -> bool {
-        matches!(self, Self::Rejected(Some(code)) if code.starts_with("28"))
+impl LoginFailure for LoginError {
+    fn late() -> Self {
+        Self::Late
+    }
+
+    fn is_of_credential(&self) -> bool {
+        matches!(self, Self::Rejected(Some(code)) if code.starts_with(AUTHENTICATION_CLASS))
+    }
+}
+
+/// The login for a session whose client sent this startup message.
+pub(super) struct PostgresqlLogin<'a>(pub(super) &'a Startup);
+
+impl ServerLogin for PostgresqlLogin<'_> {
+    const ALPN: &'static [&'static [u8]] = ALPN;
+    type Error = LoginError;
+
+    async fn request_tls(link: &mut Link) -> Result<(), DialError> {
+        send(link, &ssl_request()).await?;
+        match link.read_u8().await? {
+            ACCEPTS_TLS => Ok(()),
+            _ => Err(DialError::NoTls),
+        }
+    }
+
+    async fn log_in(&self, stream: &mut ServerStream, login: &Login, in_tls: bool) -> Result<(), LoginError> {
+        send(stream, &self.0.packet_as(login.user.expose())).await?;
+        log_in(stream, (&login.user, &login.password), in_tls).await
     }
 }
 
@@ -64,7 +97,7 @@ enum Scram {
 }
 
 /// Logs in as `user`, after the startup packet was sent. `in_tls`: whether the connection is encrypted.
-pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
+async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     (user, password): (&Secret, &Secret),
     in_tls: bool,

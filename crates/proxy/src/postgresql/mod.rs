@@ -4,20 +4,15 @@
 //! - `login`: the proxy's login at the server (SCRAM-SHA-256).
 //! - `cancel`: keys by which clients cancel their own queries.
 //! - `failure`: errors as a client gets them.
-//! - `upstream`: connections to the server of a listener.
 //! - `session`: a client's connection, from its first packet to its end.
 
 mod cancel;
 mod failure;
 mod login;
 pub mod message;
-mod options;
 pub mod packet;
 mod session;
-mod upstream;
 
 pub use cancel::CancelKey;
-pub use options::{PostgresqlOptions, UpstreamTlsMode};
 
-pub(crate) use options::{PostgresqlListener, listen};
-pub(crate) use session::DatabaseProxy;
+pub(crate) use session::PostgresqlServer;

@@ -85,7 +85,7 @@ impl RequestRules {
         met.retain(|at| {
             let Some(rule) = self.0.rules.get(*at as usize) else { return false };
             let is_named = |pattern: &HostPattern| server.as_ref().is_some_and(|name| pattern.is_for(name));
-            !rule.is_for_sessions()
+            rule.session_protocol().is_none()
                 && (rule.methods.is_empty() || rule.methods.contains(request.method()))
                 && (rule.clients.is_empty() || rule.clients.iter().any(|net| net.contains(&client)))
                 && (rule.server_names.is_empty() || rule.server_names.iter().any(is_named))
@@ -117,7 +117,7 @@ impl RequestRules {
         let mut headers = Vec::new();
         let met = self.0.met(host, &plain_path(path)).into_iter();
         let rules = met.filter_map(|at| self.0.rules.get(at as usize)).filter(|rule| {
-            !rule.is_for_sessions()
+            rule.session_protocol().is_none()
                 && (rule.methods.is_empty() || rule.methods.iter().any(|one| one == method))
                 && rule.response_types.is_empty()
                 && (rule.server_names.is_empty()

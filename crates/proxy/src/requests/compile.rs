@@ -12,7 +12,7 @@ use super::inject::Injection;
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
-use crate::policy::Grantee;
+use crate::policy::{Grantee, SessionProtocol};
 use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
 use crate::url_path::{other_readings, plain_path};
@@ -191,9 +191,9 @@ impl Rule {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.is_for(host))
     }
 
-    /// Returns whether the rule is for sessions with databases, and not for requests.
-    pub(super) fn is_for_sessions(&self) -> bool {
-        self.inject.as_ref().is_some_and(|inject| inject.logs_in())
+    /// Returns the protocol of sessions, if the rule is for sessions with databases, and not for requests.
+    pub(super) fn session_protocol(&self) -> Option<SessionProtocol> {
+        self.inject.as_ref()?.session_protocol()
     }
 
     fn blocks_by_path(&self) -> bool {
@@ -267,11 +267,12 @@ impl Rule {
             || self.rewrite.is_some()
             || self.delay.is_some()
             || self.record;
-        match self.is_for_sessions() && (has_conditions || acts) {
-            true => {
-                Err(invalid("inject", "as = \"postgresql\" is for sessions, which have no requests", HINT))
+        match self.session_protocol().filter(|_| has_conditions || acts) {
+            Some(protocol) => {
+                let why = format!("as = \"{}\" is for sessions, which have no requests", protocol.name());
+                Err(invalid("inject", why, HINT))
             }
-            false => Ok(()),
+            None => Ok(()),
         }
     }
 

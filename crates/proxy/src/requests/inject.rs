@@ -33,7 +33,7 @@ use super::sigv4::{AccessKey, Scope, Signable, is_presigned, sign_request};
 use super::spellings::ValueEncodings;
 use super::unavailable::SecretUnavailable;
 use crate::leases::{IdentityLeases, LeaseError, SlotRef};
-use crate::policy::{Grantee, Grants, POSTGRESQL_PORT};
+use crate::policy::{DatabaseSession, Grantee, Grants, SessionProtocol};
 
 /// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
@@ -232,13 +232,14 @@ impl Injection {
         if text.prefix.is_some() && text.form != Form::Header {
             return Err(bad("`prefix` is allowed only with as = \"header\"", "remove it"));
         }
-        let is_session = text.form == Form::Postgresql;
+        let is_session = text.form.session_protocol().is_some();
         if text.user.is_some() && !has_user(text.form) {
-            let why = "`user` is allowed only with as = \"basic\" and as = \"postgresql\"";
+            let why = "`user` is allowed only with as = \"basic\", \"postgresql\" and \"redis\"";
             return Err(bad(why, "remove it"));
         }
         if !text.database.is_empty() && !is_session {
-            return Err(bad("`database` is allowed only with as = \"postgresql\"", "remove it"));
+            let why = "`database` is allowed only with as = \"postgresql\" and as = \"redis\"";
+            return Err(bad(why, "remove it"));
         }
         if text.allow_echo && is_session {
             return Err(bad("`allow_echo` is about responses, which a session does not have", "remove it"));
@@ -318,15 +319,16 @@ impl Injection {
         port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
     }
 
-    /// Returns whether the credential is for sessions with databases.
-    pub(super) fn logs_in(&self) -> bool {
-        self.form == Form::Postgresql
+    /// Returns the protocol of the sessions that the credential is for; `None` if it is for requests.
+    pub(super) fn session_protocol(&self) -> Option<SessionProtocol> {
+        self.form.session_protocol()
     }
 
     /// Returns whether the credential is for sessions with this database, at this port of its hosts.
-    pub(super) fn is_for_session(&self, port: u16, database: &str) -> bool {
-        self.logs_in()
-            && (port == POSTGRESQL_PORT || self.ports.contains(&port))
+    pub(super) fn is_for_session(&self, port: u16, session: DatabaseSession<'_>) -> bool {
+        let DatabaseSession { protocol, database } = session;
+        self.session_protocol() == Some(protocol)
+            && (port == protocol.usual_port() || self.ports.contains(&port))
             && (self.databases.is_empty() || self.databases.iter().any(|one| star::matches(one, database)))
     }
 
@@ -415,9 +417,12 @@ impl Injection {
             (Some(user), _) => Ok((user, first)),
             (None, Some(password)) => Ok((first, password.expose())),
             // A user name contains no colon, but a password may (RFC 7617 section 2).
-            (None, None) => first.split_once(':').ok_or_else(|| {
-                SecretUnavailable::Unusable(format!("{} is not user:password", self.log_name()))
-            }),
+            (None, None) => match first.split_once(':') {
+                Some(pair) => Ok(pair),
+                // Redis also has passwords without a user.
+                None if self.form == Form::Redis => Ok(("", first)),
+                None => Err(SecretUnavailable::Unusable(format!("{} is not user:password", self.log_name()))),
+            },
         }
     }
 
@@ -503,8 +508,8 @@ impl Injection {
             // Requests with `sigv4` are signed instead.
             Form::Bearer | Form::Google | Form::SigV4 => (bytes(&["Bearer ", first]), bytes(&[first]), first),
             Form::Header => (bytes(&[&self.prefix, first]), bytes(&[first]), first),
-            // `postgresql` is not written to headers.
-            Form::Basic | Form::Postgresql => {
+            // Credentials of sessions are not written to headers.
+            Form::Basic | Form::Postgresql | Form::Redis => {
                 let (user, password) = self.pair(texts)?;
                 let coded = Zeroizing::new(STANDARD.encode(bytes(&[user, ":", password])));
                 (bytes(&["Basic ", &coded]), bytes(&[&coded]), password)
@@ -537,7 +542,7 @@ impl Injection {
 
 /// Returns whether a credential of this form is a user with a password.
 fn has_user(form: Form) -> bool {
-    matches!(form, Form::Basic | Form::Postgresql)
+    form == Form::Basic || form.session_protocol().is_some()
 }
 
 fn source(text: &InjectText) -> Result<Source, InvalidSetting> {
@@ -571,7 +576,8 @@ fn fields(text: &InjectText) -> Result<Vec<Vec<String>>, InvalidSetting> {
     match &text.field {
         Some(_) if is_pair => {
             let hint = "without `field`, the fields `username` and `password` are used";
-            Err(invalid("inject", "as = \"basic\" and as = \"postgresql\" with `field` require `user`", hint))
+            let why = "as = \"basic\", \"postgresql\" and \"redis\" with `field` require `user`";
+            Err(invalid("inject", why, hint))
         }
         Some(field) => Ok(vec![field.split('.').map(str::to_owned).collect()]),
         None if is_pair || text.form == Form::SigV4 => {
@@ -598,7 +604,7 @@ fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
     match text.field.as_deref() {
         None if is_pair => Ok(LeasePart::Pair),
         Some(_) if is_pair => {
-            bad("as = \"basic\" and as = \"postgresql\" use both fields of a lease", "remove `field`")
+            bad("as = \"basic\", \"postgresql\" and \"redis\" use both fields of a lease", "remove `field`")
         }
         None | Some("password") => Ok(LeasePart::Password),
         Some("username") => Ok(LeasePart::Username),

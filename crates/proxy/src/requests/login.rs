@@ -9,19 +9,19 @@ use super::compile::Rule;
 use super::inject::{CredentialSources, Injected, Injection, Secrets};
 use super::unavailable::SecretUnavailable;
 use super::{RequestMetrics, RequestRules};
-use crate::policy::Grantee;
+use crate::policy::{DatabaseSession, Grantee, SessionProtocol};
 
 /// A database, and the connection to its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatabaseEndpoint<'a> {
     pub(crate) host: &'a HostOrIp,
     pub(crate) port: u16,
-    pub(crate) database: &'a str,
+    pub(crate) session: DatabaseSession<'a>,
     /// Whether the server's certificate is verified, or the configuration disables TLS to the server.
     pub(crate) is_trusted: bool,
 }
 
-/// User and password for a database server.
+/// User and password for a database server. A password of Redis may have no user: it is empty then.
 pub(crate) struct Login {
     pub(crate) user: Secret,
     pub(crate) password: Secret,
@@ -31,8 +31,8 @@ pub(crate) struct Login {
 /// Reason why a session gets no credential.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoLogin {
-    #[error("no rule with as = \"postgresql\" grants this identity a credential for the database")]
-    NotGranted,
+    #[error("no rule with as = \"{}\" grants this identity a credential for the database", .0.name())]
+    NotGranted(SessionProtocol),
     #[error("the certificate of the database server is not verified, and the rule {0} does not allow that")]
     Insecure(Arc<str>),
     #[error(transparent)]
@@ -50,10 +50,10 @@ impl RequestRules {
         metrics: &RequestMetrics,
     ) -> Result<Login, NoLogin> {
         let Some((rule, injection)) =
-            self.session_rule(endpoint.host, endpoint.port, endpoint.database, grantee)
+            self.session_rule(endpoint.host, endpoint.port, endpoint.session, grantee)
         else {
             metrics.injected("refused");
-            return Err(NoLogin::NotGranted);
+            return Err(NoLogin::NotGranted(endpoint.session.protocol));
         };
         if !endpoint.is_trusted && !injection.insecure {
             metrics.injected("refused");
@@ -80,10 +80,10 @@ impl RequestRules {
     pub fn session_credential(
         &self,
         (host, port): (&HostOrIp, u16),
-        database: &str,
+        session: DatabaseSession<'_>,
         grantee: &Grantee,
     ) -> Option<(Arc<str>, String)> {
-        let (rule, injection) = self.session_rule(host, port, database, grantee)?;
+        let (rule, injection) = self.session_rule(host, port, session, grantee)?;
         Some((Arc::clone(&rule.name), injection.log_name()))
     }
 
@@ -91,12 +91,12 @@ impl RequestRules {
         &self,
         host: &HostOrIp,
         port: u16,
-        database: &str,
+        session: DatabaseSession<'_>,
         grantee: &Grantee,
     ) -> Option<(&Rule, &Arc<Injection>)> {
         let met = self.0.met(host, "/").into_iter().filter_map(|at| self.0.rules.get(at as usize));
         let mut found = met.filter_map(|rule| Some((rule, rule.inject.as_ref()?)));
-        found.find(|(_, one)| one.is_for_session(port, database) && grantee.has(one.grants()))
+        found.find(|(_, one)| one.is_for_session(port, session) && grantee.has(one.grants()))
     }
 }
 
@@ -123,8 +123,14 @@ mod tests {
         database: &str,
         is_trusted: bool,
     ) -> Result<String, String> {
+        let protocol = if port == 6379 { SessionProtocol::Redis } else { SessionProtocol::Postgresql };
         let host = HostOrIp::parse("db.example").unwrap();
-        let endpoint = DatabaseEndpoint { host: &host, port, database, is_trusted };
+        let endpoint = DatabaseEndpoint {
+            host: &host,
+            port,
+            session: DatabaseSession { protocol, database },
+            is_trusted,
+        };
         let (grantee, sources) = (Grantee::default(), CredentialSources::default());
         let login = rules.login(endpoint, &grantee, (sources, &[]), &RequestMetrics::default()).await;
         let named = |login: Login| format!("{} {}", login.user.expose(), login.password.expose());
@@ -134,19 +140,25 @@ mod tests {
     #[tokio::test]
     async fn session_gets_the_first_credential_for_its_database_and_port() {
         let folder = tempfile::tempdir().unwrap();
-        let rule = |content: &str, user: Option<&str>, databases: &[&str], insecure| {
+        let rule_as = |form, content: &str, user: Option<&str>, databases: &[&str], insecure| {
             let path = folder.path().join(content.replace(':', "-"));
             std::fs::write(&path, content).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             let inject = InjectText {
                 file: Some(path),
-                form: Form::Postgresql,
+                form,
                 user: user.map(str::to_owned),
                 database: databases.iter().map(ToString::to_string).collect(),
                 insecure,
                 ..InjectText::default()
             };
             RuleText { host: vec!["db.example".into()], inject: Some(inject), ..RuleText::default() }
+        };
+        let rule = |content: &str, user: Option<&str>, databases: &[&str], insecure| {
+            rule_as(Form::Postgresql, content, user, databases, insecure)
+        };
+        let redis = |content: &str, user: Option<&str>, database: &str| {
+            rule_as(Form::Redis, content, user, &[database], false)
         };
         let http = InjectText { file: Some("/absent".into()), ..InjectText::default() };
         let http = RuleText { host: vec!["db.example".into()], inject: Some(http), ..RuleText::default() };
@@ -155,6 +167,9 @@ mod tests {
             rule("reader:a:b", None, &["shop", "report_*"], false),
             rule("only-a-password", None, &["broken"], false),
             rule("secret", Some("we:ird"), &[], true),
+            redis("worker:c:d", None, "0"),
+            redis("without-a-user", None, "1"),
+            redis("without:a:user", Some(""), "2"),
         ];
         let rules = RequestRules::compile(&texts).unwrap();
         assert_eq!(login(&rules, 5432, "shop", true).await.unwrap(), "reader a:b");
@@ -164,6 +179,11 @@ mod tests {
         assert!(refused.contains("not verified") && refused.contains("#2"), "{refused}");
         assert!(login(&rules, 5433, "shop", true).await.unwrap_err().contains("no rule"));
         assert!(login(&rules, 5432, "broken", true).await.unwrap_err().contains("user:password"));
+        // A password of Redis may have no user.
+        for (database, wanted) in [("0", "worker c:d"), ("1", " without-a-user"), ("2", " without:a:user")] {
+            assert_eq!(login(&rules, 6379, database, true).await.unwrap(), wanted);
+        }
+        assert!(login(&rules, 6379, "shop", true).await.unwrap_err().contains("as = \"redis\""));
         // A request to the same host gets no credential of a database.
         let host = HostOrIp::parse("db.example").unwrap();
         let of_request = rules.credentials((&host, 443, true), "GET", "/", &Grantee::default());

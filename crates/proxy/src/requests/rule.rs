@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::Grants;
+use crate::policy::{Grants, SessionProtocol};
 
 /// A rule of `[[proxy.rules]]`: its conditions and actions. An absent condition matches all requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -108,8 +108,8 @@ pub struct InjectText {
     /// Form of the credential in the request.
     #[serde(rename = "as")]
     pub form: Form,
-    /// User name for `basic` and `postgresql`. Without it, the credential must have the fields `username` and `password`, or the file must contain
-    /// `user:password`.
+    /// User name for `basic`, `postgresql` and `redis`. Without it, the credential must have the fields `username` and `password`, or the file must
+    /// contain `user:password`. For `redis`, an empty user, or a file without a colon, is a password without a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Name of the header field, for the form `header`.
@@ -127,10 +127,11 @@ pub struct InjectText {
     /// OAuth scopes of tokens for the form `google`, separated by spaces. Default: `https://www.googleapis.com/auth/cloud-platform`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS; 5432 for the form `postgresql`).
+    /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS; 5432 for the form `postgresql`, 6379 for
+    /// `redis`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
-    /// Databases that the credential is for, with the form `postgresql`; `*` matches any text. Default: all.
+    /// Databases that the credential is for, with the forms `postgresql` and `redis`; `*` matches any text. Default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub database: Vec<String>,
     /// Identities that get the credential. If identities are configured, a credential without `identities`, `teams` and `tags` is
@@ -177,6 +178,19 @@ pub enum Form {
     Google,
     /// User and password of a PostgreSQL server, for sessions of `[[proxy.postgresql]]`.
     Postgresql,
+    /// User and password of a Redis server, for sessions of `[[proxy.redis]]`.
+    Redis,
+}
+
+impl Form {
+    /// Returns the protocol of the sessions that a credential of this form is for; `None` if it is for requests.
+    pub(super) const fn session_protocol(self) -> Option<SessionProtocol> {
+        match self {
+            Self::Postgresql => Some(SessionProtocol::Postgresql),
+            Self::Redis => Some(SessionProtocol::Redis),
+            Self::Bearer | Self::Basic | Self::Header | Self::SigV4 | Self::Google => None,
+        }
+    }
 }
 
 /// An error in a rule: position, setting, reason and fix.

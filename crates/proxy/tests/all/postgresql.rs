@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use proxy::policy::{IdentityText, Policy, PolicyRuleText, PolicyText};
 use proxy::requests::{Form, InjectText, RequestRules, RuleText};
-use proxy::{PostgresqlOptions, Token, UpstreamTlsMode};
+use proxy::{DatabaseListenerOptions, Token, UpstreamTlsMode};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,7 +72,7 @@ impl Sessions {
             options.access.tokens = vec![Token { name: "ci".into(), digest }];
             options.policy = Policy::compile(&policy).unwrap();
             options.requests.rules = RequestRules::compile(&[rule]).unwrap();
-            options.postgresql = vec![PostgresqlOptions {
+            options.postgresql = vec![DatabaseListenerOptions {
                 listen: SocketAddr::from(([127, 0, 0, 1], 0)),
                 host: HostOrIp::parse("127.0.0.1").unwrap(),
                 port,

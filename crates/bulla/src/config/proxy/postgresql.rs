@@ -1,7 +1,7 @@
 //! `[[proxy.postgresql]]`: listeners for PostgreSQL clients, each with its server.
 
 use cli::exit::{Outcome, Problem};
-use proxy::{PostgresqlOptions, UpstreamTlsMode};
+use proxy::{DatabaseListenerOptions, UpstreamTlsMode};
 use serde::{Deserialize, Serialize};
 use x509::HostOrIp;
 
@@ -39,7 +39,7 @@ const fn usual_port() -> u16 {
 }
 
 impl PostgresqlSettings {
-    fn options(&self, index: usize) -> Outcome<PostgresqlOptions> {
+    fn options(&self, index: usize) -> Outcome<DatabaseListenerOptions> {
         let invalid = |why: &str, hint: &str| {
             let number = index + 1;
             Problem::usage(format_args!("proxy.postgresql[{number}] ({}): {why}", self.host)).hint(hint)
@@ -54,7 +54,7 @@ impl PostgresqlSettings {
             PostgresqlTls::VerifyFull => UpstreamTlsMode::VerifyFull,
             PostgresqlTls::Disable => UpstreamTlsMode::Disable,
         };
-        Ok(PostgresqlOptions {
+        Ok(DatabaseListenerOptions {
             listen: socket("proxy.postgresql.listen", &self.listen)?,
             host,
             port: self.port,
@@ -79,7 +79,7 @@ pub(super) fn check(listeners: &[PostgresqlSettings], has_policy: bool) -> Outco
 }
 
 /// Returns the options of all listeners.
-pub(super) fn options(listeners: &[PostgresqlSettings]) -> Outcome<Vec<PostgresqlOptions>> {
+pub(super) fn options(listeners: &[PostgresqlSettings]) -> Outcome<Vec<DatabaseListenerOptions>> {
     listeners.iter().enumerate().map(|(index, one)| one.options(index)).collect()
 }
 

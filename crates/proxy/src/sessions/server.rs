@@ -6,44 +6,36 @@ use std::net::IpAddr;
 use http_relay::access_log::ServerKey;
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::{Link, Slot, UpstreamConnectError};
-use tokio::io::AsyncReadExt;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::cancel::CancelTarget;
-use super::message::send;
-use super::options::UpstreamTlsMode;
-use super::packet::{cancel_request, ssl_request};
+use super::login::ServerLogin;
+use super::options::{DatabaseListenerOptions, UpstreamTlsMode};
 use crate::proxy::Proxy;
 
-/// Name of the protocol in TLS (ALPN).
-pub(crate) const ALPN: &[u8] = b"postgresql";
-/// Answer of a server that accepts TLS.
-const ACCEPTS_TLS: u8 = b'S';
-
 /// A byte stream to a server.
-pub(super) type ServerStream = Either<Link, TlsStream<Link>>;
+pub(crate) type ServerStream = Either<Link, TlsStream<Link>>;
 
-/// The PostgreSQL server that a listener forwards sessions to.
+/// The database server that a listener forwards sessions to.
 #[derive(Clone, Debug)]
-pub(super) struct DatabaseServer {
-    pub(super) target: Target,
-    pub(super) tls: UpstreamTlsMode,
+pub(crate) struct DatabaseServer {
+    pub(crate) target: Target,
+    pub(crate) tls: UpstreamTlsMode,
 }
 
 /// An open connection to a server.
-pub(super) struct ServerConnection {
-    pub(super) stream: ServerStream,
+pub(crate) struct ServerConnection {
+    pub(crate) stream: ServerStream,
     /// Address of the server, if it was dialled directly.
-    pub(super) address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// Key of the server's verified certificate.
-    pub(super) key: Option<ServerKey>,
-    pub(super) slot: Slot,
+    pub(crate) key: Option<ServerKey>,
+    pub(crate) slot: Slot,
 }
 
-/// Reason why the proxy cannot connect to the PostgreSQL server.
+/// Reason why the proxy cannot connect to the database server.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     #[error(transparent)]
     Connect(#[from] UpstreamConnectError),
     #[error("the connection broke: {0}")]
@@ -53,8 +45,13 @@ pub(super) enum DialError {
 }
 
 impl DatabaseServer {
+    pub(crate) fn new(options: DatabaseListenerOptions) -> Self {
+        let DatabaseListenerOptions { host, port, tls, .. } = options;
+        Self { target: Target { name: host, port, redirected: false }, tls }
+    }
+
     /// Returns whether TLS verifies the server as the configured host, or the configuration disables TLS.
-    pub(super) fn is_trusted(&self, proxy: &Proxy) -> bool {
+    pub(crate) fn is_trusted(&self, proxy: &Proxy) -> bool {
         let origin = Origin {
             target: self.target.clone(),
             server: Some(self.target.name.clone()),
@@ -66,8 +63,8 @@ impl DatabaseServer {
         self.tls == UpstreamTlsMode::Disable || proxy.upstreams.verifies(&origin)
     }
 
-    /// Opens a connection; `only` restricts it to one address. The caller sets the timeout.
-    pub(super) async fn dial(
+    /// Opens a connection for the protocol `P`; `only` restricts it to one address. The caller sets the timeout.
+    pub(crate) async fn dial<P: ServerLogin>(
         &self,
         proxy: &Proxy,
         only: Option<IpAddr>,
@@ -80,20 +77,9 @@ impl DatabaseServer {
         if self.tls == UpstreamTlsMode::Disable {
             return Ok(ServerConnection { stream: Either::Left(link), address, key: None, slot });
         }
-        send(&mut link, &ssl_request()).await?;
-        if link.read_u8().await? != ACCEPTS_TLS {
-            return Err(DialError::NoTls);
-        }
-        let (stream, key) = proxy.upstreams.secure(link, name, vec![ALPN.to_vec()]).await?;
+        P::request_tls(&mut link).await?;
+        let alpn = P::ALPN.iter().map(|name| name.to_vec()).collect();
+        let (stream, key) = proxy.upstreams.secure(link, name, alpn).await?;
         Ok(ServerConnection { stream: Either::Right(stream), address, key, slot })
-    }
-
-    /// Cancels the query of a session. Returns when the server has closed the connection. The caller sets the timeout.
-    pub(super) async fn cancel(&self, proxy: &Proxy, session: CancelTarget) -> Result<(), DialError> {
-        let mut connection = self.dial(proxy, session.address).await?;
-        send(&mut connection.stream, &cancel_request(&session.key)).await?;
-        // The server sends nothing, and may close the connection without a close_notify.
-        let _ = connection.stream.read_u8().await;
-        Ok(())
     }
 }

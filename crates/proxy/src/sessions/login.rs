@@ -1,0 +1,110 @@
+//! The login at a database server with a credential of the proxy.
+
+use std::fmt::Display;
+
+use http_relay::target::Target;
+use http_relay::upstream::Link;
+use tokio::time::timeout;
+
+use super::admitted::AdmittedSession;
+use super::failure::Failure;
+use super::options::UpstreamTlsMode;
+use super::server::{DatabaseServer, DialError, ServerConnection, ServerStream};
+use crate::proxy::Proxy;
+use crate::requests::{CredentialSources, DatabaseEndpoint, Injected, Login};
+
+/// Maximum login attempts for a session. The second attempt uses another version of the credential.
+const LOGINS_MAX: usize = 2;
+
+/// The login of a protocol at its servers.
+pub(crate) trait ServerLogin: Sync {
+    /// Names of the protocol in TLS; empty if it has none.
+    const ALPN: &'static [&'static [u8]];
+    type Error: LoginFailure;
+
+    /// Requests TLS on a new connection. Does nothing if TLS begins with the first byte.
+    fn request_tls(link: &mut Link) -> impl Future<Output = Result<(), DialError>> + Send;
+
+    /// Logs in on a new connection. `in_tls`: whether the connection is encrypted.
+    fn log_in(
+        &self,
+        stream: &mut ServerStream,
+        login: &Login,
+        in_tls: bool,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// Reason why a server did not accept a login.
+pub(crate) trait LoginFailure: Display + Into<Failure> + Send {
+    /// Returns the error of a login that timed out.
+    fn late() -> Self;
+
+    /// Returns whether the server rejected user or password. False for connection errors and all other rejections.
+    fn is_of_credential(&self) -> bool;
+}
+
+/// Connects to the server and logs in with the credential that a rule grants. If the server rejects the credential, tries another
+/// version of it once.
+pub(crate) async fn log_in<P: ServerLogin>(
+    proxy: &Proxy,
+    server: &DatabaseServer,
+    session: &mut AdmittedSession<'_>,
+    protocol: &P,
+) -> Result<ServerConnection, Failure> {
+    let Target { name: host, port, .. } = &server.target;
+    let is_trusted = server.is_trusted(proxy);
+    let endpoint = DatabaseEndpoint { host, port: *port, session: session.session, is_trusted };
+    let (mut tried, mut rejection): (Vec<Injected>, Option<P::Error>) = (Vec::new(), None);
+    loop {
+        let rules = proxy.rules.now();
+        let secrets = rules.secrets.as_deref();
+        let sources = CredentialSources { secrets, leases: proxy.leases.as_ref() };
+        let metrics = proxy.requests.metrics();
+        let login = match rules.requests.login(endpoint, &session.grantee, (sources, &tried), metrics).await {
+            Ok(login) => login,
+            Err(failure) => {
+                let _ = proxy.requests.audit(|| session.audited.unsent()).await;
+                return Err(failure.into());
+            }
+        };
+        if let Some(error) = rejection.take_if(|_| login.injected.was_sent_last(&tried)) {
+            return Err(error.into());
+        }
+        // Audited first: no credential is used without an audit event.
+        proxy.requests.audit(|| session.audited.sent(std::slice::from_ref(&login.injected))).await?;
+        session.entry.credential(login.injected.name());
+        let logged_in =
+            timeout(proxy.options.connect_timeout, try_login(proxy, server, protocol, &login)).await;
+        let error = match logged_in.unwrap_or_else(|_| Ok(Err(P::Error::late())))? {
+            Ok(connection) => {
+                login.record_outcome(true, secrets);
+                if let Some(key) = connection.key {
+                    session.entry.server_key(key);
+                }
+                return Ok(connection);
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(%host, port, credential = %login.injected.name(), %error, "cannot log in at a database server");
+        if error.is_of_credential() {
+            login.record_outcome(false, secrets);
+        }
+        tried.push(login.injected);
+        if !error.is_of_credential() || tried.len() >= LOGINS_MAX {
+            return Err(error.into());
+        }
+        rejection = Some(error);
+    }
+}
+
+async fn try_login<P: ServerLogin>(
+    proxy: &Proxy,
+    server: &DatabaseServer,
+    protocol: &P,
+    login: &Login,
+) -> Result<Result<ServerConnection, P::Error>, DialError> {
+    let mut connection = server.dial::<P>(proxy, None).await?;
+    let in_tls = server.tls == UpstreamTlsMode::VerifyFull;
+    let logged_in = protocol.log_in(&mut connection.stream, login, in_tls).await;
+    Ok(logged_in.map(|()| connection))
+}
