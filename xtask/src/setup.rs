@@ -19,6 +19,8 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("named", &["bind9"]),
     ("dig", &["bind9-dnsutils"]),
     ("getcert", &["certmonger", "dbus"]),
+    ("redis-server", &["redis-server"]),
+    ("redis-cli", &["redis-tools"]),
     ("nft", &["nftables"]),
     ("ip", &["iproute2"]),
     ("nsenter", &["util-linux"]),

@@ -11,6 +11,8 @@ mod database;
 mod generated;
 #[cfg(feature = "authority")]
 mod openssl;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "database")]
 mod statements;
 #[cfg(feature = "database")]
@@ -29,6 +31,8 @@ pub use database::Database;
 pub use generated::check_generated;
 #[cfg(feature = "authority")]
 pub use openssl::openssl_verifies;
+#[cfg(feature = "redis")]
+pub use redis::Redis;
 #[cfg(feature = "database")]
 pub use statements::check_statements;
 #[cfg(feature = "tls")]

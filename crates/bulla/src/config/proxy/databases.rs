@@ -96,13 +96,13 @@ mod tests {
             tls: PostgresqlTls::default(),
         };
         assert!(check(&[one("db.example.com", 5432)], true).is_ok() && check(&[], false).is_ok());
-        let error_of = |listener, has_policy| {
+        let said = |listener, has_policy| {
             let problem = check(&[listener], has_policy).unwrap_err();
             assert!(problem.hint.is_some());
             problem.message
         };
-        assert!(error_of(one("db.example.com", 5432), false).contains("needs a policy"));
-        assert!(error_of(one("db.example.com:5432", 5432), true).contains("host is not"));
-        assert!(error_of(one("db.example.com", 0), true).contains("not a port"));
+        assert!(said(one("db.example.com", 5432), false).contains("needs a policy"));
+        assert!(said(one("db.example.com:5432", 5432), true).contains("host is not"));
+        assert!(said(one("db.example.com", 0), true).contains("not a port"));
     }
 }
