@@ -264,6 +264,31 @@ impl Proxy {
         }
     }
 
+    /// Decides whether the client of an open session may use another database of the same server. Audits and logs a refusal. Does
+    /// not count the session again.
+    pub(super) async fn admit_database(
+        &self,
+        client: &Client,
+        target: &Target,
+        session: DatabaseSession<'_>,
+    ) -> Result<AuditedDecision, Box<Refused>> {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        if !policy.is_active() {
+            return Ok(audited_session(client, target, session, None));
+        }
+        let path = session_path(session);
+        let subject = of_session(policy, client, target, (session, &path));
+        let decision = subject.decide(policy, Phase::Session(session));
+        if decision.action.permits() {
+            let judgement = subject.judgement(decision.action, decision.rule);
+            return Ok(audited_session(client, target, session, Some(&judgement)));
+        }
+        let refused = subject.denied(&decision);
+        self.log_refused_session(client, target, session, &refused).await;
+        Err(refused)
+    }
+
     async fn log_refused_session(
         &self,
         client: &Client,

@@ -15,7 +15,7 @@
 //! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] keeps the last
 //! requests, and [`replay`] sends one of them again.
 //!
-//! `sessions` with databases, with a policy decision and a credential, but without HTTP: [`postgresql`].
+//! `sessions` with databases, with a policy decision and a credential, but without HTTP: [`postgresql`] and [`redis`].
 //!
 //! [`leases`]: leases of dynamic credentials, one for each identity. [`minting`] issues leaf certificates from the same store to
 //! other TLS servers. [`revocation`] checks client certificates against CRLs.
@@ -54,6 +54,7 @@ pub mod postgresql;
 mod proxy;
 pub mod recent;
 mod redirect;
+pub mod redis;
 mod refusals;
 pub mod replay;
 pub mod requests;

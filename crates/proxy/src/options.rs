@@ -28,6 +28,8 @@ pub struct Options {
     pub transparent: TransparentOptions,
     /// Listeners for PostgreSQL clients, each with its server. Default: none.
     pub postgresql: Vec<DatabaseListenerOptions>,
+    /// Listeners for Redis clients, each with its server. Default: none.
+    pub redis: Vec<DatabaseListenerOptions>,
     /// Other addresses that this process listens on. The proxy opens no connection to these addresses for a client. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
@@ -117,6 +119,7 @@ impl Default for Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             transparent: TransparentOptions::default(),
             postgresql: Vec::new(),
+            redis: Vec::new(),
             own_addresses: Vec::new(),
             clients: Vec::new(),
             access: AccessOptions::default(),

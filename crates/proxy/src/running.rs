@@ -24,12 +24,14 @@ use crate::mint::{Authority, Intermediates, KeysByOwner, LeafKeySharing, LeafKey
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::policy::Policy;
+use crate::postgresql::PostgresqlServer;
 use crate::proxy::Proxy;
+use crate::redis::RedisServer;
 use crate::replay::Replays;
 use crate::rules::{Action, Rules};
 use crate::sessions::{self, DatabaseListener, SessionHandler};
 use crate::start_error::StartError;
-use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, tls, transparent};
+use crate::{access, minting, mirror, redirect, refusals, requests, tls, transparent};
 
 /// Maximum users with their own leaf keys in memory; 8,192 users need about 8 MiB. Beyond the maximum, the least recently active
 /// user gets a new key.
@@ -46,6 +48,8 @@ pub struct Running {
     pub redirected: Vec<SocketAddr>,
     /// Addresses of the listeners for PostgreSQL sessions.
     pub postgresql: Vec<SocketAddr>,
+    /// Addresses of the listeners for Redis sessions.
+    pub redis: Vec<SocketAddr>,
     /// Address of the listener for consumers of leaves, if it is a TCP listener.
     pub minting: Option<SocketAddr>,
     tasks: ServiceTasks,
@@ -133,10 +137,11 @@ pub async fn start(
         None => None,
     };
     let redirected = redirect::listen(&options.transparent)?;
-    let databases = sessions::listen(&options.postgresql)?;
+    let postgresql = sessions::listen(&options.postgresql)?;
+    let redis = sessions::listen(&options.redis)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address));
-    let own = own.chain(databases.iter().map(|one| one.address)).collect();
+    let own = own.chain(postgresql.iter().chain(&redis).map(|one| one.address)).collect();
     let rules = requests::LiveRules::new(options.rules.clone(), options.policy.clone(), &options.requests);
     let pool = options.pool(address_rule(&rules));
     let revocation = metrics.minting().revocation();
@@ -177,6 +182,7 @@ pub async fn start(
         address,
         redirected: Vec::new(),
         postgresql: Vec::new(),
+        redis: Vec::new(),
         minting,
         tasks,
         store,
@@ -193,11 +199,16 @@ pub async fn start(
         acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
     }
-    for DatabaseListener { listener, address, options } in databases {
-        let server = postgresql::PostgresqlServer::new(Arc::clone(&proxy), options);
-        let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
-        acceptor.start(listener, Arc::new(SessionHandler(server)));
+    let new_acceptor = || Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
+    for DatabaseListener { listener, address, options } in postgresql {
+        let server = PostgresqlServer::new(Arc::clone(&proxy), options);
+        new_acceptor().start(listener, Arc::new(SessionHandler(server)));
         running.postgresql.push(address);
+    }
+    for DatabaseListener { listener, address, options } in redis {
+        let server = RedisServer::new(Arc::clone(&proxy), options);
+        new_acceptor().start(listener, Arc::new(SessionHandler(server)));
+        running.redis.push(address);
     }
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, proxy);
     Ok(running)

@@ -199,7 +199,7 @@ impl PostgresqlServer {
     ) -> Result<Established, Failure> {
         let limit = self.proxy.options.connect_timeout;
         let login = PostgresqlLogin(startup);
-        let mut connection = sessions::log_in(&self.proxy, &self.server, session, &login).await?;
+        let (mut connection, _) = sessions::log_in(&self.proxy, &self.server, session, &login).await?;
         let begun = timeout(limit, self.begin(client, &mut connection)).await;
         let (key, cancel) = begun.unwrap_or(Err(LoginError::Late.into()))?;
         let ServerConnection { stream, slot, .. } = connection;

@@ -44,13 +44,13 @@ pub(crate) trait LoginFailure: Display + Into<Failure> + Send {
 }
 
 /// Connects to the server and logs in with the credential that a rule grants. If the server rejects the credential, tries another
-/// version of it once.
+/// version of it once. Also returns the credential.
 pub(crate) async fn log_in<P: ServerLogin>(
     proxy: &Proxy,
     server: &DatabaseServer,
     session: &mut AdmittedSession<'_>,
     protocol: &P,
-) -> Result<ServerConnection, Failure> {
+) -> Result<(ServerConnection, Injected), Failure> {
     let Target { name: host, port, .. } = &server.target;
     let is_trusted = server.is_trusted(proxy);
     let endpoint = DatabaseEndpoint { host, port: *port, session: session.session, is_trusted };
@@ -81,7 +81,7 @@ pub(crate) async fn log_in<P: ServerLogin>(
                 if let Some(key) = connection.key {
                     session.entry.server_key(key);
                 }
-                return Ok(connection);
+                return Ok((connection, login.injected));
             }
             Err(error) => error,
         };

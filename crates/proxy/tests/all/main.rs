@@ -22,6 +22,7 @@ mod permission;
 mod postgresql;
 mod proxy;
 mod recordings;
+mod redis;
 mod requests;
 mod rotations;
 mod second_level;
