@@ -242,7 +242,7 @@ impl Role {
             Self::Proxy => [&proxy.listen, &proxy.metrics_listen, &proxy.minting.listen]
                 .into_iter()
                 .chain(&proxy.transparent.listen)
-                .chain(proxy.postgresql.iter().map(|one| &one.listen))
+                .chain(proxy.postgresql.iter().chain(&proxy.redis).map(|one| &one.listen))
                 .collect(),
             Self::Agent | Self::Signer => Vec::new(),
         };

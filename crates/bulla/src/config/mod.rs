@@ -52,8 +52,8 @@ pub(crate) use limits::LimitSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{
-    DefaultAction, HoldWebhook, HoldWebhookFormat, HookSettings, LeafBackend, PostgresqlSettings,
-    PostgresqlTls, ProxyAuthoritySettings, ProxySettings,
+    DatabaseListenerSettings, DatabaseTls, DefaultAction, HoldWebhook, HoldWebhookFormat, HookSettings,
+    LeafBackend, ProxyAuthoritySettings, ProxySettings,
 };
 pub(crate) use restrictions::SandboxSettings;
 pub(crate) use role::Role;

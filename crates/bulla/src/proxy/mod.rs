@@ -23,6 +23,7 @@ use cli::memory;
 use keyless::client::ClientMetrics;
 use proxy::minting;
 use proxy::permission::BadPermission;
+use proxy::policy::SessionProtocol;
 use proxy::{Options, ProxyMetrics, Running};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ pub(crate) use self::in_process::ProxyHandles;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
 use crate::component::{Description, DrainOutcome};
-use crate::config::{Configuration, PostgresqlTls, ProxySettings, Settings};
+use crate::config::{Configuration, DatabaseTls, ProxySettings, Settings};
 use crate::data_folder;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
@@ -223,7 +224,11 @@ impl RunningProxy {
             eprintln!("redirected connections are accepted at {address}");
         }
         for (address, to) in self.running.postgresql.iter().zip(&self.settings.postgresql) {
-            eprintln!("PostgreSQL clients of {}:{} connect to {address}", to.host, to.port);
+            let server = to.server(SessionProtocol::Postgresql);
+            eprintln!("PostgreSQL clients of {server} connect to {address}");
+        }
+        for (address, to) in self.running.redis.iter().zip(&self.settings.redis) {
+            eprintln!("Redis clients of {} connect to {address}", to.server(SessionProtocol::Redis));
         }
         print_usage_hints(&self.settings, &self.running, &self.certificate);
     }
@@ -288,9 +293,14 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
             eprintln!("hint: restrict the networks: proxy.transparent.clients");
         }
     }
-    for one in settings.postgresql.iter().filter(|one| one.tls == PostgresqlTls::Disable) {
-        eprintln!("warning: anyone on the network path can read the sessions with {}:{}", one.host, one.port);
-        eprintln!("hint: leave `tls` of [[proxy.postgresql]] out");
+    for (listeners, protocol) in
+        [(&settings.postgresql, SessionProtocol::Postgresql), (&settings.redis, SessionProtocol::Redis)]
+    {
+        for one in listeners.iter().filter(|one| one.tls == DatabaseTls::Disable) {
+            let server = one.server(protocol);
+            eprintln!("warning: anyone on the network path can read the sessions with {server}");
+            eprintln!("hint: leave `tls` of [[proxy.{}]] out", protocol.name());
+        }
     }
     for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
         eprintln!("warning: a machine in the middle could impersonate {}", upstream.names.join(", "));
@@ -336,7 +346,7 @@ pub(crate) async fn bind(
     proxy::start(options, authority, metrics).await.map_err(|error| {
         let hint = match &error {
             proxy::StartError::Bind { .. } => "choose another address: proxy.listen (`bulla proxy --listen`), \
-             proxy.transparent.listen, proxy.postgresql.listen",
+             proxy.transparent.listen, proxy.postgresql.listen, proxy.redis.listen",
             proxy::StartError::NoRoots => {
                 "install the system's trust anchors (ca-certificates), or set some: --upstream-ca"
             }

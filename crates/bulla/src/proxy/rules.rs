@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::arguments::ProxyArgs;
-use crate::config::{Configuration, HookSettings, PostgresqlSettings, ProxySettings};
+use crate::config::{Configuration, DatabaseListenerSettings, HookSettings, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// Timeout for fetching a credential, including all retries. The client's request waits during this time.
@@ -140,19 +140,21 @@ struct FixedSettings {
     /// The hooks, whose connections are set up at startup.
     hooks: Vec<HookSettings>,
     /// The listeners for PostgreSQL clients.
-    postgresql: Vec<PostgresqlSettings>,
+    postgresql: Vec<DatabaseListenerSettings>,
+    /// The listeners for Redis clients.
+    redis: Vec<DatabaseListenerSettings>,
     /// Whether held requests can be approved, by the control socket or the API.
     can_approve: bool,
 }
 
 impl FixedSettings {
     fn of(settings: &ProxySettings, can_approve: bool) -> Self {
-        let (hooks, postgresql) = (settings.hooks.clone(), settings.postgresql.clone());
         Self {
             permitted_networks: settings.policy.permitted_networks(),
             requires_authentication: settings.access.requires_authentication(),
-            hooks,
-            postgresql,
+            hooks: settings.hooks.clone(),
+            postgresql: settings.postgresql.clone(),
+            redis: settings.redis.clone(),
             can_approve,
         }
     }
@@ -169,9 +171,14 @@ impl FixedSettings {
             return Err(Problem::usage("proxy.hooks was changed")
                 .hint("restart the proxy: hooks are set up at startup"));
         }
-        if new.postgresql != self.postgresql {
-            return Err(Problem::usage("proxy.postgresql was changed")
-                .hint("restart the proxy: listeners are opened at startup"));
+        for (key, is_same) in [
+            ("proxy.postgresql", new.postgresql == self.postgresql),
+            ("proxy.redis", new.redis == self.redis),
+        ] {
+            if !is_same {
+                return Err(Problem::usage(format_args!("{key} was changed"))
+                    .hint("restart the proxy: listeners are opened at startup"));
+            }
         }
         if !self.can_approve && settings.policy()?.holds() {
             return Err(Problem::usage(

@@ -48,6 +48,7 @@ impl PreparedProxy {
         of_run.metrics_listen.clear();
         of_run.transparent = usual.transparent;
         of_run.postgresql = usual.postgresql;
+        of_run.redis = usual.redis;
         of_run.minting = usual.minting;
         // Identities of the policy name users of `access`, so this check needs them.
         of_run.check()?;

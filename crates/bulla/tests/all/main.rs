@@ -24,6 +24,7 @@ mod proxy_hooks;
 mod proxy_minting;
 mod proxy_mirror;
 mod proxy_postgresql;
+mod proxy_redis;
 mod proxy_rules;
 mod proxy_store;
 mod proxy_transparent;

@@ -16,6 +16,7 @@ pub(crate) struct Proxy {
     pub(crate) minting: Option<String>,
     /// Port of the first listener for PostgreSQL clients.
     pub(crate) postgresql: Option<u16>,
+    pub(crate) redis: Option<u16>,
 }
 
 impl Proxy {
@@ -114,10 +115,13 @@ impl World {
         let minting = printed
             .contains("the minting service listens on")
             .then(|| after("the minting service listens on "));
-        let postgresql = printed.split("PostgreSQL clients of ").nth(1).and_then(|rest| rest.lines().next());
-        let postgresql = postgresql.map(|line| line.rsplit(':').next().unwrap().parse().unwrap());
+        let listener_of = |clients: &str| {
+            let line = printed.split(clients).nth(1).and_then(|rest| rest.lines().next());
+            line.map(|line| line.rsplit(':').next().unwrap().parse().unwrap())
+        };
+        let (postgresql, redis) = (listener_of("PostgreSQL clients of "), listener_of("Redis clients of "));
         let (address, figures) = (after("the proxy listens on "), after("metrics at "));
-        Proxy { process, address, figures, minting, postgresql }
+        Proxy { process, address, figures, minting, postgresql, redis }
     }
 
     pub(crate) fn authority(&self) -> PathBuf {

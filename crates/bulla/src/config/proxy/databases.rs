@@ -1,32 +1,33 @@
-//! `[[proxy.postgresql]]`: listeners for PostgreSQL clients, each with its server.
+//! `[[proxy.postgresql]]` and `[[proxy.redis]]`: listeners for clients of database servers, each with its server.
 
 use cli::exit::{Outcome, Problem};
+use proxy::policy::SessionProtocol;
 use proxy::{DatabaseListenerOptions, UpstreamTlsMode};
 use serde::{Deserialize, Serialize};
 use x509::HostOrIp;
 
 use crate::listening::socket;
 
-/// Maximum number of `[[proxy.postgresql]]` listeners.
+/// Maximum number of listeners for each protocol.
 const LISTENERS_MAX: usize = 100;
-const PORT: u16 = 5432;
 
-/// Configuration of one entry of `[[proxy.postgresql]]`.
+/// Configuration of one entry of `[[proxy.postgresql]]` or `[[proxy.redis]]`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PostgresqlSettings {
+pub(crate) struct DatabaseListenerSettings {
     pub(crate) listen: String,
     pub(crate) host: String,
-    #[serde(default = "usual_port")]
-    pub(crate) port: u16,
+    /// Port of the server; `None` is the default port of the protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) port: Option<u16>,
     #[serde(default)]
-    pub(crate) tls: PostgresqlTls,
+    pub(crate) tls: DatabaseTls,
 }
 
-/// Use of TLS for connections to a PostgreSQL server.
+/// Use of TLS for connections to a database server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum PostgresqlTls {
+pub(crate) enum DatabaseTls {
     /// TLS with a verified certificate for the host.
     #[default]
     VerifyFull,
@@ -34,53 +35,65 @@ pub(crate) enum PostgresqlTls {
     Disable,
 }
 
-const fn usual_port() -> u16 {
-    PORT
-}
+impl DatabaseListenerSettings {
+    /// Returns the address of the server, for messages.
+    pub(crate) fn server(&self, protocol: SessionProtocol) -> String {
+        format!("{}:{}", self.host, self.port.unwrap_or(protocol.usual_port()))
+    }
 
-impl PostgresqlSettings {
-    fn options(&self, index: usize) -> Outcome<DatabaseListenerOptions> {
-        let invalid = |why: &str, hint: &str| {
+    fn options(&self, index: usize, protocol: SessionProtocol) -> Outcome<DatabaseListenerOptions> {
+        let key = format!("proxy.{}", protocol.name());
+        let invalid = |why: &str, hint: String| {
             let number = index + 1;
-            Problem::usage(format_args!("proxy.postgresql[{number}] ({}): {why}", self.host)).hint(hint)
+            Problem::usage(format_args!("{key}[{number}] ({}): {why}", self.host)).hint(hint)
         };
         let host = HostOrIp::parse(&self.host).map_err(|_| {
-            invalid("host is not a host name or an address", "host = \"db.example.com\", without the port")
+            let hint = "host = \"db.example.com\", without the port".to_owned();
+            invalid("host is not a host name or an address", hint)
         })?;
-        if self.port == 0 {
-            return Err(invalid("0 is not a port", "leave port out: the default is 5432"));
+        if self.port == Some(0) {
+            let hint = format!("leave port out: the default is {}", protocol.usual_port());
+            return Err(invalid("0 is not a port", hint));
         }
         let tls = match self.tls {
-            PostgresqlTls::VerifyFull => UpstreamTlsMode::VerifyFull,
-            PostgresqlTls::Disable => UpstreamTlsMode::Disable,
+            DatabaseTls::VerifyFull => UpstreamTlsMode::VerifyFull,
+            DatabaseTls::Disable => UpstreamTlsMode::Disable,
         };
         Ok(DatabaseListenerOptions {
-            listen: socket("proxy.postgresql.listen", &self.listen)?,
+            listen: socket(&format!("{key}.listen"), &self.listen)?,
             host,
-            port: self.port,
+            port: self.port.unwrap_or(protocol.usual_port()),
             tls,
         })
     }
 }
 
 /// Checks the listeners. `has_policy`: whether a policy decides about sessions.
-pub(super) fn check(listeners: &[PostgresqlSettings], has_policy: bool) -> Outcome<()> {
+pub(super) fn check(
+    listeners: &[DatabaseListenerSettings],
+    protocol: SessionProtocol,
+    has_policy: bool,
+) -> Outcome<()> {
+    let key = format!("proxy.{}", protocol.name());
     if listeners.len() > LISTENERS_MAX {
-        return Err(Problem::usage(format_args!("proxy.postgresql has more than {LISTENERS_MAX} entries"))
+        return Err(Problem::usage(format_args!("{key} has more than {LISTENERS_MAX} entries"))
             .hint("run another proxy for the other servers"));
     }
     if !listeners.is_empty() && !has_policy {
-        return Err(Problem::usage(
-            "proxy.postgresql needs a policy: without one, any client gets the databases' credentials",
-        )
+        return Err(Problem::usage(format_args!(
+            "{key} needs a policy: without one, any client gets the databases' credentials"
+        ))
         .hint("add [[proxy.policy.identities]] and [[proxy.policy.rules]] with `database`"));
     }
-    options(listeners).map(drop)
+    options(listeners, protocol).map(drop)
 }
 
 /// Returns the options of all listeners.
-pub(super) fn options(listeners: &[PostgresqlSettings]) -> Outcome<Vec<DatabaseListenerOptions>> {
-    listeners.iter().enumerate().map(|(index, one)| one.options(index)).collect()
+pub(super) fn options(
+    listeners: &[DatabaseListenerSettings],
+    protocol: SessionProtocol,
+) -> Outcome<Vec<DatabaseListenerOptions>> {
+    listeners.iter().enumerate().map(|(index, one)| one.options(index, protocol)).collect()
 }
 
 #[cfg(test)]
@@ -89,20 +102,26 @@ mod tests {
 
     #[test]
     fn listener_needs_a_policy_a_host_and_a_port() {
-        let one = |host: &str, port| PostgresqlSettings {
+        let one = |host: &str, port| DatabaseListenerSettings {
             listen: "127.0.0.1:0".into(),
             host: host.into(),
             port,
-            tls: PostgresqlTls::default(),
+            tls: DatabaseTls::default(),
         };
-        assert!(check(&[one("db.example.com", 5432)], true).is_ok() && check(&[], false).is_ok());
-        let said = |listener, has_policy| {
-            let problem = check(&[listener], has_policy).unwrap_err();
-            assert!(problem.hint.is_some());
-            problem.message
-        };
-        assert!(said(one("db.example.com", 5432), false).contains("needs a policy"));
-        assert!(said(one("db.example.com:5432", 5432), true).contains("host is not"));
-        assert!(said(one("db.example.com", 0), true).contains("not a port"));
+        for (protocol, name, usual_port) in
+            [(SessionProtocol::Postgresql, "postgresql", 5432), (SessionProtocol::Redis, "redis", 6379)]
+        {
+            assert!(check(&[one("db.example.com", Some(1))], protocol, true).is_ok());
+            assert!(check(&[], protocol, false).is_ok());
+            assert_eq!(options(&[one("db.example.com", None)], protocol).unwrap()[0].port, usual_port);
+            let said = |listener, has_policy| {
+                let problem = check(&[listener], protocol, has_policy).unwrap_err();
+                assert!(problem.hint.is_some() && problem.message.contains(name));
+                problem.message
+            };
+            assert!(said(one("db.example.com", None), false).contains("needs a policy"));
+            assert!(said(one("db.example.com:5432", None), true).contains("host is not"));
+            assert!(said(one("db.example.com", Some(0)), true).contains("not a port"));
+        }
     }
 }

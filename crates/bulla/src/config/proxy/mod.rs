@@ -3,11 +3,11 @@
 mod access;
 mod ask;
 mod authority;
+mod databases;
 mod hooks;
 mod leaf_store;
 mod minting;
 mod policy;
-mod postgresql;
 mod requests;
 mod transparent;
 mod upstreams;
@@ -21,16 +21,16 @@ use http_relay::names::BadRule;
 use ipnet::IpNet;
 use outbound::guard::Guard;
 use proxy::mint::{LEAF_KEY_LIFE_MAX, LeafKeySharing, VALIDITY_MAX};
-use proxy::policy::Policy;
+use proxy::policy::{Policy, SessionProtocol};
 use proxy::requests::{RequestRules, RuleText};
 use proxy::{Action, Options, Rules};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
+pub(crate) use self::databases::{DatabaseListenerSettings, DatabaseTls};
 pub(crate) use self::hooks::HookSettings;
 pub(crate) use self::leaf_store::LeafBackend;
 pub(crate) use self::policy::{HoldWebhook, HoldWebhookFormat};
-pub(crate) use self::postgresql::{PostgresqlSettings, PostgresqlTls};
 pub(super) use self::requests::{access_log, logged_query};
 
 use self::access::AccessSettings;
@@ -94,7 +94,8 @@ pub(crate) struct ProxySettings {
     pub(crate) minting: MintingSettings,
     pub(crate) ask: AskSettings,
     pub(crate) policy: PolicySettings,
-    pub(crate) postgresql: Vec<PostgresqlSettings>,
+    pub(crate) postgresql: Vec<DatabaseListenerSettings>,
+    pub(crate) redis: Vec<DatabaseListenerSettings>,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) hooks: Vec<HookSettings>,
     pub(crate) requests: ProxyRequestSettings,
@@ -192,6 +193,7 @@ impl Default for ProxySettings {
             ask: AskSettings::default(),
             policy: PolicySettings::default(),
             postgresql: Vec::new(),
+            redis: Vec::new(),
             rules: Vec::new(),
             hooks: Vec::new(),
             requests: ProxyRequestSettings::default(),
@@ -269,7 +271,9 @@ impl ProxySettings {
         self.requests.check()?;
         self.request_rules()?;
         hooks::check(&self.hooks)?;
-        postgresql::check(&self.postgresql, self.policy.is_active())?;
+        let has_policy = self.policy.is_active();
+        databases::check(&self.postgresql, SessionProtocol::Postgresql, has_policy)?;
+        databases::check(&self.redis, SessionProtocol::Redis, has_policy)?;
         self.policy.check_access(&self.access)?;
         self.policy.check_webhook()?;
         self.policy()?;
@@ -353,7 +357,8 @@ impl ProxySettings {
             clients: self.clients.clone(),
             access: self.access.options()?,
             transparent: self.transparent.options()?,
-            postgresql: postgresql::options(&self.postgresql)?,
+            postgresql: databases::options(&self.postgresql, SessionProtocol::Postgresql)?,
+            redis: databases::options(&self.redis, SessionProtocol::Redis)?,
             upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
             guard: Guard { allow_link_local: self.allow_link_local, networks: self.policy.networks()? },
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),

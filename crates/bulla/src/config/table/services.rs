@@ -407,6 +407,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Toml,
         "listeners for PostgreSQL clients, [[proxy.postgresql]]: see docs/agent-gateway.md",
     ),
+    ("proxy.redis", Kind::Toml, "listeners for Redis clients, [[proxy.redis]]: see docs/agent-gateway.md"),
     (
         "proxy.hooks",
         Kind::Toml,
