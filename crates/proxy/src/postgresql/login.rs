@@ -1,14 +1,20 @@
-//! The proxy's login at a PostgreSQL server: SCRAM-SHA-256, and within TLS also MD5 and a password in clear.
+//! The proxy's login at a PostgreSQL server: SCRAM-SHA-256, within TLS with channel binding (SCRAM-SHA-256-PLUS), and within TLS also MD5
+//! and a password in clear.
 
 use std::io;
 
+use aws_lc_rs::digest::{self, SHA256, SHA384, SHA512};
 use bytes::BytesMut;
 use http_relay::upstream::Link;
 use keys::Secret;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
 use postgres_protocol::message::frontend;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio_util::either::Either;
+use x509::{Certificate, SignatureAlgorithm};
 use zeroize::Zeroize;
 
 use super::message::{
@@ -82,9 +88,10 @@ impl ServerLogin for PostgresqlLogin<'_> {
         }
     }
 
-    async fn log_in(&self, stream: &mut ServerStream, login: &Login, in_tls: bool) -> Result<(), LoginError> {
+    async fn log_in(&self, stream: &mut ServerStream, login: &Login) -> Result<(), LoginError> {
         send(stream, &self.0.packet_as(login.user.expose())).await?;
-        log_in(stream, (&login.user, &login.password), in_tls).await
+        let channel = Channel::of(stream);
+        log_in(stream, (&login.user, &login.password), &channel).await
     }
 }
 
@@ -96,11 +103,65 @@ enum Scram {
     Proven,
 }
 
-/// Logs in as `user`, after the startup packet was sent. `in_tls`: whether the connection is encrypted.
+/// The connection to a server, as the choice of a login method needs it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Channel {
+    Plain,
+    /// TLS, with the channel binding data of the server's certificate, if its signature algorithm defines them.
+    Tls(Option<Vec<u8>>),
+}
+
+impl Channel {
+    fn of(stream: &ServerStream) -> Self {
+        match stream {
+            Either::Left(_) => Self::Plain,
+            Either::Right(tls) => {
+                let leaf = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                Self::Tls(leaf.and_then(|leaf| end_point_binding(leaf)))
+            }
+        }
+    }
+
+    /// Chooses a SCRAM mechanism that the server offers: with channel binding if possible. `None` if the server offers none.
+    fn mechanism(&self, offered: &[&str]) -> Option<(&'static str, ChannelBinding)> {
+        match self {
+            Self::Tls(Some(binding)) if offered.contains(&SCRAM_SHA_256_PLUS) => {
+                Some((SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding.clone())))
+            }
+            _ if !offered.contains(&SCRAM_SHA_256) => None,
+            // The server notices if somebody has removed its offer of channel binding (RFC 5802 section 6).
+            Self::Tls(Some(_)) => Some((SCRAM_SHA_256, ChannelBinding::unrequested())),
+            Self::Tls(None) | Self::Plain => Some((SCRAM_SHA_256, ChannelBinding::unsupported())),
+        }
+    }
+}
+
+/// Returns the channel binding data `tls-server-end-point` (RFC 5929 section 4.1): the digest of a certificate under the hash of its
+/// signature. `None` for a signature algorithm without one hash, such as Ed25519.
+fn end_point_binding(certificate: &[u8]) -> Option<Vec<u8>> {
+    let algorithm = match Certificate::parse(certificate).ok()?.signature {
+        SignatureAlgorithm::RsaMd5
+        | SignatureAlgorithm::RsaSha1
+        | SignatureAlgorithm::EcdsaSha1
+        | SignatureAlgorithm::RsaSha256
+        | SignatureAlgorithm::EcdsaSha256
+        | SignatureAlgorithm::RsaPss(160 | 256) => &SHA256,
+        SignatureAlgorithm::RsaSha384 | SignatureAlgorithm::EcdsaSha384 | SignatureAlgorithm::RsaPss(384) => {
+            &SHA384
+        }
+        SignatureAlgorithm::RsaSha512 | SignatureAlgorithm::EcdsaSha512 | SignatureAlgorithm::RsaPss(512) => {
+            &SHA512
+        }
+        _ => return None,
+    };
+    Some(digest::digest(algorithm, certificate).as_ref().to_vec())
+}
+
+/// Logs in as `user`, after the startup packet was sent.
 async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     (user, password): (&Secret, &Secret),
-    in_tls: bool,
+    channel: &Channel,
 ) -> Result<(), LoginError> {
     let password = password.expose().as_bytes();
     let mut scram = Scram::NotBegun;
@@ -116,7 +177,7 @@ async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
         let mut answer = BytesMut::with_capacity(ANSWER_BYTES + password.len());
         match (Authentication::parse(&message.body).ok_or(LoginError::Invalid)?, &mut scram) {
             (Authentication::Ok, Scram::NotBegun | Scram::Proven) => return Ok(()),
-            (Authentication::Cleartext | Authentication::Md5(_), _) if !in_tls => {
+            (Authentication::Cleartext | Authentication::Md5(_), _) if *channel == Channel::Plain => {
                 return Err(LoginError::NeedsTls);
             }
             (Authentication::Cleartext, Scram::NotBegun) => {
@@ -127,12 +188,9 @@ async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
                 frontend::password_message(digest.as_bytes(), &mut answer)?;
             }
             (Authentication::Sasl(mechanisms), Scram::NotBegun) => {
-                if !mechanisms.contains(&SCRAM_SHA_256) {
-                    return Err(LoginError::Method);
-                }
-                // Without channel binding: the certificate of the server is verified instead.
-                let begun = ScramSha256::new(password, ChannelBinding::unsupported());
-                frontend::sasl_initial_response(SCRAM_SHA_256, begun.message(), &mut answer)?;
+                let (mechanism, binding) = channel.mechanism(&mechanisms).ok_or(LoginError::Method)?;
+                let begun = ScramSha256::new(password, binding);
+                frontend::sasl_initial_response(mechanism, begun.message(), &mut answer)?;
                 scram = Scram::Begun(Box::new(begun));
             }
             (Authentication::SaslContinue(data), Scram::Begun(begun)) => {
@@ -168,10 +226,10 @@ mod tests {
     }
 
     /// Logs in at a server that sends `messages`. Returns the result, and all that the server received.
-    async fn logged_in(messages: &[u8], in_tls: bool) -> (Result<(), LoginError>, Vec<u8>) {
+    async fn logged_in(messages: &[u8], channel: &Channel) -> (Result<(), LoginError>, Vec<u8>) {
         let (mut near, mut far) = duplex(64 << 10);
         far.write_all(messages).await.unwrap();
-        let done = log_in(&mut near, (&Secret::new("app"), &Secret::new("canary")), in_tls).await;
+        let done = log_in(&mut near, (&Secret::new("app"), &Secret::new("canary")), channel).await;
         drop(near);
         let mut received = Vec::new();
         far.read_to_end(&mut received).await.unwrap();
@@ -181,14 +239,14 @@ mod tests {
     #[tokio::test]
     async fn password_is_sent_in_clear_within_tls_only() {
         for request in [&b"\0\0\0\x03"[..], b"\0\0\0\x05salt"] {
-            let (done, received) = logged_in(&authentication(request), false).await;
+            let (done, received) = logged_in(&authentication(request), &Channel::Plain).await;
             assert!(
                 matches!(done, Err(LoginError::NeedsTls)) && received.is_empty(),
                 "{done:?} {received:?}"
             );
         }
         let messages = [authentication(b"\0\0\0\x03"), authentication(b"\0\0\0\0")].concat();
-        let (done, received) = logged_in(&messages, true).await;
+        let (done, received) = logged_in(&messages, &Channel::Tls(None)).await;
         assert!(done.is_ok() && received.ends_with(b"canary\0"), "{done:?} {received:?}");
     }
 
@@ -197,11 +255,29 @@ mod tests {
         let offer = authentication(b"\0\0\0\x0aSCRAM-SHA-256\0\0");
         for rest in [&b"\0\0\0\0"[..], b"\0\0\0\x0cv=AAAA", b"\0\0\0\x0br=x,s=AAAA,i=4096"] {
             let messages = [offer.clone(), authentication(rest)].concat();
-            let (done, received) = logged_in(&messages, true).await;
+            let (done, received) = logged_in(&messages, &Channel::Tls(None)).await;
             assert!(matches!(done, Err(LoginError::Invalid)), "{done:?}");
             assert!(!String::from_utf8_lossy(&received).contains("canary"));
         }
-        let (done, _) = logged_in(&authentication(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0\0"), true).await;
+        let (done, _) = logged_in(&authentication(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0\0"), &Channel::Tls(None)).await;
         assert!(matches!(done, Err(LoginError::Method)));
+    }
+
+    #[tokio::test]
+    async fn channel_is_bound_if_the_server_offers_it() {
+        let bound = Channel::Tls(Some(vec![7; 32]));
+        for (offer, channel, mechanism, header) in [
+            (&b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"[..], &bound, "SCRAM-SHA-256-PLUS", "p=tls-server-end-point,,"),
+            (b"SCRAM-SHA-256\0", &bound, "SCRAM-SHA-256", "y,,"),
+            (b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0", &Channel::Tls(None), "SCRAM-SHA-256", "n,,"),
+            (b"SCRAM-SHA-256\0", &Channel::Plain, "SCRAM-SHA-256", "n,,"),
+        ] {
+            let offer = authentication(&[b"\0\0\0\x0a", offer, b"\0"].concat());
+            // The server does not continue the exchange.
+            let messages = [offer, authentication(b"\0\0\0\0")].concat();
+            let received = String::from_utf8_lossy(&logged_in(&messages, channel).await.1).into_owned();
+            assert!(received.contains(&format!("{mechanism}\0")), "{received:?}");
+            assert!(received.contains(&format!("{header}n=")), "{received:?}");
+        }
     }
 }

@@ -62,7 +62,7 @@ impl ServerLogin for RedisLogin {
         Ok(())
     }
 
-    async fn log_in(&self, stream: &mut ServerStream, login: &Login, _: bool) -> Result<(), LoginError> {
+    async fn log_in(&self, stream: &mut ServerStream, login: &Login) -> Result<(), LoginError> {
         log_in(stream, login.user.expose().as_bytes(), login.password.expose().as_bytes()).await
     }
 }

@@ -25,12 +25,11 @@ pub(crate) trait ServerLogin: Sync {
     /// Requests TLS on a new connection. Does nothing if TLS begins with the first byte.
     fn request_tls(link: &mut Link) -> impl Future<Output = Result<(), DialError>> + Send;
 
-    /// Logs in on a new connection. `in_tls`: whether the connection is encrypted.
+    /// Logs in on a new connection.
     fn log_in(
         &self,
         stream: &mut ServerStream,
         login: &Login,
-        in_tls: bool,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
@@ -104,7 +103,6 @@ async fn try_login<P: ServerLogin>(
     login: &Login,
 ) -> Result<Result<ServerConnection, P::Error>, DialError> {
     let mut connection = server.dial::<P>(proxy, None).await?;
-    let in_tls = server.tls == UpstreamTlsMode::VerifyFull;
-    let logged_in = protocol.log_in(&mut connection.stream, login, in_tls).await;
+    let logged_in = protocol.log_in(&mut connection.stream, login).await;
     Ok(logged_in.map(|()| connection))
 }
