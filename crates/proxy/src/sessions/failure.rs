@@ -6,7 +6,7 @@ use std::io;
 use http_relay::upstream::UpstreamConnectError;
 use hyper::StatusCode;
 
-use super::server::DialError;
+use super::dial_error::DialError;
 use crate::access::Denied;
 use crate::gateway::Refused;
 use crate::requests::{AuditWriteError, NoLogin, SecretUnavailable};

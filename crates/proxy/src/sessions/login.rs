@@ -1,46 +1,19 @@
 //! The login at a database server with a credential of the proxy.
 
-use std::fmt::Display;
-
 use http_relay::target::Target;
-use http_relay::upstream::Link;
 use tokio::time::timeout;
 
 use super::admitted::AdmittedSession;
+use super::dial_error::DialError;
 use super::failure::Failure;
 use super::options::UpstreamTlsMode;
-use super::server::{DatabaseServer, DialError, ServerConnection, ServerStream};
+use super::protocol::{LoginFailure, ServerLogin};
+use super::server::{DatabaseServer, ServerConnection};
 use crate::proxy::Proxy;
 use crate::requests::{CredentialSources, DatabaseEndpoint, Injected, Login};
 
 /// Maximum login attempts for a session. The second attempt uses another version of the credential.
 const LOGINS_MAX: usize = 2;
-
-/// The login of a protocol at its servers.
-pub(crate) trait ServerLogin: Sync {
-    /// Names of the protocol in TLS; empty if it has none.
-    const ALPN: &'static [&'static [u8]];
-    type Error: LoginFailure;
-
-    /// Requests TLS on a new connection. Does nothing if TLS begins with the first byte.
-    fn request_tls(link: &mut Link) -> impl Future<Output = Result<(), DialError>> + Send;
-
-    /// Logs in on a new connection.
-    fn log_in(
-        &self,
-        stream: &mut ServerStream,
-        login: &Login,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
-}
-
-/// Reason why a server did not accept a login.
-pub(crate) trait LoginFailure: Display + Into<Failure> + Send {
-    /// Returns the error of a login that timed out.
-    fn late() -> Self;
-
-    /// Returns whether the server rejected user or password. False for connection errors and all other rejections.
-    fn is_of_credential(&self) -> bool;
-}
 
 /// Connects to the server and logs in with the credential that a rule grants. If the server rejects the credential, tries another
 /// version of it once. Also returns the credential.

@@ -1,20 +1,16 @@
 //! Connections to the server of a listener.
 
-use std::io;
 use std::net::IpAddr;
 
 use http_relay::access_log::ServerKey;
 use http_relay::target::{Origin, Target};
-use http_relay::upstream::{Link, Slot, UpstreamConnectError};
-use tokio_rustls::client::TlsStream;
+use http_relay::upstream::Slot;
 use tokio_util::either::Either;
 
-use super::login::ServerLogin;
+use super::dial_error::DialError;
 use super::options::{DatabaseListenerOptions, UpstreamTlsMode};
+use super::protocol::{ServerLogin, ServerStream};
 use crate::proxy::Proxy;
-
-/// A byte stream to a server.
-pub(crate) type ServerStream = Either<Link, TlsStream<Link>>;
 
 /// The database server that a listener forwards sessions to.
 #[derive(Clone, Debug)]
@@ -31,17 +27,6 @@ pub(crate) struct ServerConnection {
     /// Key of the server's verified certificate.
     pub(crate) key: Option<ServerKey>,
     pub(crate) slot: Slot,
-}
-
-/// Reason why the proxy cannot connect to the database server.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    #[error(transparent)]
-    Connect(#[from] UpstreamConnectError),
-    #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
-    #[error("the database server does not accept TLS, which the proxy requires")]
-    NoTls,
 }
 
 impl DatabaseServer {
