@@ -168,7 +168,7 @@ mod tests {
             rule("only-a-password", None, &["broken"], false),
             rule("secret", Some("we:ird"), &[], true),
             redis("worker:c:d", None, "0"),
-            redis("without-a-user", None, "1"),
+            redis("no-user", None, "1"),
             redis("without:a:user", Some(""), "2"),
         ];
         let rules = RequestRules::compile(&texts).unwrap();
@@ -180,7 +180,7 @@ mod tests {
         assert!(login(&rules, 5433, "shop", true).await.unwrap_err().contains("no rule"));
         assert!(login(&rules, 5432, "broken", true).await.unwrap_err().contains("user:password"));
         // A password of Redis may have no user.
-        for (database, wanted) in [("0", "worker c:d"), ("1", " without-a-user"), ("2", " without:a:user")] {
+        for (database, wanted) in [("0", "worker c:d"), ("1", " no-user"), ("2", " without:a:user")] {
             assert_eq!(login(&rules, 6379, database, true).await.unwrap(), wanted);
         }
         assert!(login(&rules, 6379, "shop", true).await.unwrap_err().contains("as = \"redis\""));
