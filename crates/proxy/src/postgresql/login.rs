@@ -259,7 +259,8 @@ mod tests {
             assert!(matches!(done, Err(LoginError::Invalid)), "{done:?}");
             assert!(!String::from_utf8_lossy(&received).contains("canary"));
         }
-        let (done, _) = logged_in(&authentication(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0\0"), &Channel::Tls(None)).await;
+        let (done, _) =
+            logged_in(&authentication(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0\0"), &Channel::Tls(None)).await;
         assert!(matches!(done, Err(LoginError::Method)));
     }
 
@@ -267,7 +268,12 @@ mod tests {
     async fn channel_is_bound_if_the_server_offers_it() {
         let bound = Channel::Tls(Some(vec![7; 32]));
         for (offer, channel, mechanism, header) in [
-            (&b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"[..], &bound, "SCRAM-SHA-256-PLUS", "p=tls-server-end-point,,"),
+            (
+                &b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0"[..],
+                &bound,
+                "SCRAM-SHA-256-PLUS",
+                "p=tls-server-end-point,,",
+            ),
             (b"SCRAM-SHA-256\0", &bound, "SCRAM-SHA-256", "y,,"),
             (b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0", &Channel::Tls(None), "SCRAM-SHA-256", "n,,"),
             (b"SCRAM-SHA-256\0", &Channel::Plain, "SCRAM-SHA-256", "n,,"),

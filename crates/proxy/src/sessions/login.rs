@@ -6,7 +6,6 @@ use tokio::time::timeout;
 use super::admitted::AdmittedSession;
 use super::dial_error::DialError;
 use super::failure::Failure;
-use super::options::UpstreamTlsMode;
 use super::protocol::{LoginFailure, ServerLogin};
 use super::server::{DatabaseServer, ServerConnection};
 use crate::proxy::Proxy;
