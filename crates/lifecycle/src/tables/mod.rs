@@ -35,6 +35,13 @@ pub const STATEMENTS: &[ModuleStatements] = &[
         composed: Vec::new,
     },
     ModuleStatements {
+        both: &[],
+        sqlite: managed::NAME_PART_SQLITE,
+        postgres: managed::NAME_PART_POSTGRES,
+        bulks: &[],
+        composed: Vec::new,
+    },
+    ModuleStatements {
         both: jobs::ALL,
         sqlite: &[],
         postgres: &[],

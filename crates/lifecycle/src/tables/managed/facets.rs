@@ -22,7 +22,7 @@ const MATCHES_MAX: i64 = 5_000;
 /// Returns the maximum certificates that each read of facets with `filter` reads. Matches of a part of a name are found among the
 /// certificates read.
 fn read_max(filter: &ManagedFilter) -> i64 {
-    if filter.contains.is_some() { COUNTED_MAX } else { MATCHES_MAX }
+    if filter.reads_names() { COUNTED_MAX } else { MATCHES_MAX }
 }
 
 impl ManagedFilter {
@@ -133,12 +133,13 @@ fn has_counters(by: GroupBy) -> bool {
 }
 
 impl Managed<'_> {
-    /// Counts certificates by each of these fields, with at most three statements for any number of fields. Without conditions, the
+    /// Counts certificates by each of these fields, with at most four statements for any number of fields. Without conditions, the
     /// counts are read from the maintained counters. With conditions, the first 5,000 matches are counted.
     ///
     /// # Errors
     /// Database errors.
     pub async fn facets(self, facets: &[Facet]) -> Result<Vec<Groups>, StoreError> {
+        let facets = &self.with_name_part_sources(facets).await?;
         let (without, with): (Vec<_>, Vec<_>) =
             numbered(facets).partition(|(_, (_, filter))| *filter == ManagedFilter::default());
         let (counters, other_counters): (Vec<_>, Vec<_>) =
@@ -168,6 +169,15 @@ impl Managed<'_> {
         let most = facets.iter().map(|(_, filter)| read_max(filter)).max().unwrap_or(MATCHES_MAX);
         let all_read = walked.iter().all(|(.., read)| *read <= most.unsigned_abs());
         numbered(facets).map(|(number, facet)| groups_of(number, facet, &rows, all_read)).collect()
+    }
+
+    /// Sets the source of certificates with a part of a name. All facets have the same part.
+    async fn with_name_part_sources(self, facets: &[Facet]) -> Result<Vec<Facet>, StoreError> {
+        let Some((_, first)) = facets.first() else { return Ok(Vec::new()) };
+        let source = self.with_name_part_source(first).await?.name_part_source;
+        let with_source =
+            |filter: &ManagedFilter| ManagedFilter { name_part_source: source, ..filter.clone() };
+        Ok(facets.iter().map(|(by, filter)| (*by, with_source(filter))).collect())
     }
 
     async fn facet_rows(

@@ -181,7 +181,10 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
 /// Separates the condition on a part of a name from the rest of the filter. The caller must apply this condition to a bounded
 /// number of rows, because no index finds parts of names in the order of the table.
 pub(super) fn split_name_part(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
-    (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
+    match filter.reads_names() {
+        true => (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref()),
+        false => (filter.clone(), None),
+    }
 }
 
 /// Returns the condition on a part of a name, for the rows of a subquery.
@@ -256,7 +259,8 @@ impl Managed<'_> {
             let value = maintained.iter().filter(|(state, _)| wanted(state)).map(|(_, count)| count).sum();
             return Ok(ManagedCount { value, exact: true });
         }
-        if filter.contains.is_some() {
+        let filter = &*self.with_name_part_source(filter).await?;
+        if filter.reads_names() {
             return self.count_name_part(filter).await;
         }
         let (text, parameters) = counted(filter);
@@ -272,6 +276,7 @@ impl Managed<'_> {
     /// # Errors
     /// Database errors.
     pub async fn groups(self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, StoreError> {
+        let filter = &*self.with_name_part_source(filter).await?;
         let found = if *filter == ManagedFilter::default() {
             self.counted_groups(by).await?
         } else {
@@ -284,9 +289,9 @@ impl Managed<'_> {
         let counted: u64 = found.iter().map(|(_, count)| count).sum();
         let most = GROUPS_MAX.unsigned_abs() as usize;
         let maintained = *filter == ManagedFilter::default();
-        let all_counted = match filter.contains {
-            Some(_) => self.count_name_part(filter).await?.exact,
-            None => maintained || counted <= COUNTED_MAX.unsigned_abs(),
+        let all_counted = match filter.reads_names() {
+            true => self.count_name_part(filter).await?.exact,
+            false => maintained || counted <= COUNTED_MAX.unsigned_abs(),
         };
         let complete = found.len() <= most && all_counted;
         let mut groups = Vec::with_capacity(found.len().min(most));

@@ -3,6 +3,7 @@
 mod facets;
 mod groups;
 mod handle;
+mod name_part;
 mod page;
 mod plans;
 mod row;
@@ -14,6 +15,7 @@ mod versions;
 
 pub use facets::Facet;
 pub use groups::{GroupBy, GroupChanges, GroupTotal, Groups, ManagedCount, adjust_managed_groups};
+pub use name_part::NamePartSource;
 pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_matching};
 pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun, ServedFacts};
 pub use search::ManagedSearch;
@@ -190,6 +192,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[
     &versions::SUGGESTIONS_DROP,
 ];
 
+pub(crate) use name_part::{POSTGRES as NAME_PART_POSTGRES, SQLITE as NAME_PART_SQLITE};
 pub(crate) use search::{ALL as SEARCH, POSTGRES as SEARCH_POSTGRES, SQLITE as SEARCH_SQLITE};
 
 pub(crate) fn composed() -> Vec<String> {

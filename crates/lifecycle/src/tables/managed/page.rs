@@ -1,10 +1,13 @@
 //! Pages of managed certificates. Each page reads one index.
 
+use std::borrow::Cow;
+
 use super::handle::Managed;
+use super::name_part::{self, NamePartSource};
 use crate::tables::managed::row::{
     ManagedRow, ManagedView, managed_columns, managed_row, run_columns, run_join, view, with_run_states,
 };
-use db::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, reversed};
+use db::{Cost, Cursor, Page, StoreError, Tx, Value, limit_of, page, reversed};
 use store::states::{JobKind, JobState, ManagedState};
 use uuid::Uuid;
 
@@ -37,9 +40,10 @@ pub struct ManagedFilter {
     pub expires_before_us: Option<i64>,
     /// The certificate expires at this time or later, in µs since 1970. Certificates without a version do not match.
     pub expires_from_us: Option<i64>,
-    /// The name or a DNS name contains this text. No index covers this condition: rows are read in sort order until the page is
-    /// full.
+    /// The name or a DNS name contains this text.
     pub contains: Option<String>,
+    /// Source of the certificates that match `contains`. Set while a statement is composed.
+    pub name_part_source: NamePartSource,
     /// A DNS name ends with this text.
     pub suffix: Option<String>,
     /// The current version has this serial number, in lower-case hexadecimal.
@@ -53,6 +57,13 @@ pub struct ManagedFilter {
     pub key_type: Option<String>,
     /// The certificate violates this rule of a policy.
     pub finding: Option<String>,
+}
+
+impl ManagedFilter {
+    /// Returns whether names must be read to find those that contain a text.
+    pub(super) fn reads_names(&self) -> bool {
+        self.contains.is_some() && self.name_part_source == NamePartSource::Names
+    }
 }
 
 /// A subset of the managed certificates.
@@ -291,10 +302,8 @@ impl Conditions {
             all.texts.push(format!("ends_at >= {from} AND ends_at < {never}"));
         }
         if let Some(text) = &filter.contains {
-            let mark = all.bind(contains(text).into());
-            all.texts.push(format!(
-                "(lower(name) LIKE {mark} ESCAPE '\\' OR lower(names) LIKE {mark} ESCAPE '\\')"
-            ));
+            let condition = name_part::condition(text, filter.name_part_source, |value| all.bind(value));
+            all.texts.push(condition);
         }
         if let Some(suffix) = &filter.suffix {
             let low = reversed(suffix);
@@ -375,6 +384,7 @@ impl Managed<'_> {
     ) -> Result<Page<ManagedView>, StoreError> {
         let key = after.map(|cursor| cursor.key(sort.listing(), &sort.shape())).transpose()?;
         let (limit, fetch_limit) = limit_of(limit);
+        let filter = &*self.with_name_part_source(filter).await?;
         let mark = if self.is_order_scan_cheaper(filter, sort.by).await? { "+" } else { "" };
         let (text, parameters) = statement(filter, sort, key, fetch_limit, mark);
         let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
@@ -387,6 +397,24 @@ impl Managed<'_> {
 }
 
 impl Managed<'_> {
+    /// Returns the filter with the source of certificates with a part of a name.
+    pub(super) async fn with_name_part_source<'f>(
+        self,
+        filter: &'f ManagedFilter,
+    ) -> Result<Cow<'f, ManagedFilter>, StoreError> {
+        let text = filter.contains.as_deref();
+        let Some((statement, parameters, source)) =
+            text.and_then(|text| name_part::count(text, self.0.is_postgres()))
+        else {
+            return Ok(Cow::Borrowed(filter));
+        };
+        let found = self.0.row(statement, parameters).await?;
+        match found.map_or(Ok(0), |mut row| row.int())? {
+            count if count > name_part::RARE_MAX => Ok(Cow::Borrowed(filter)),
+            _ => Ok(Cow::Owned(ManagedFilter { name_part_source: source, ..filter.clone() })),
+        }
+    }
+
     /// Returns whether reading in sort order is cheaper than sorting the matches. Only for SQLite, which would otherwise always
     /// sort; PostgreSQL decides this itself.
     async fn is_order_scan_cheaper(
@@ -394,7 +422,8 @@ impl Managed<'_> {
         filter: &ManagedFilter,
         order: ManagedOrder,
     ) -> Result<bool, StoreError> {
-        if self.0.is_postgres() || order == ManagedOrder::Expiry {
+        let is_part_indexed = filter.name_part_source != NamePartSource::Names;
+        if self.0.is_postgres() || order == ManagedOrder::Expiry || is_part_indexed {
             return Ok(false);
         }
         // Conditions that a single index answers.
@@ -495,6 +524,7 @@ pub(super) fn samples() -> Vec<ManagedFilter> {
         expires_before_us: Some(0),
         expires_from_us: Some(0),
         contains: text(),
+        name_part_source: NamePartSource::Names,
         suffix: text(),
         serial: text(),
         ca: text(),

@@ -2,6 +2,7 @@
 //! one index and reads a bounded number of rows.
 
 use super::handle::Managed;
+use super::name_part::phrase;
 use super::row::{ManagedView, managed_columns, managed_row};
 use db::{BulkStatement, Cost, StoreError, Value, contains, reversed};
 
@@ -84,10 +85,7 @@ fn statement(what: &ManagedSearch, most: i64, is_postgres: bool) -> (&'static st
             (FINGERPRINT, vec![Value::Blob(low.clone()), Value::Blob(high.clone()), most.into()])
         }
         ManagedSearch::Part(text) if is_postgres => (PART.postgres, vec![contains(text).into(), most.into()]),
-        ManagedSearch::Part(text) => {
-            let phrase = format!("\"{}\"", text.replace('"', "\"\""));
-            (PART.sqlite, vec![phrase.into(), most.into()])
-        }
+        ManagedSearch::Part(text) => (PART.sqlite, vec![phrase(text).into(), most.into()]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The filter of certificates for listings and bulk operations.
 
 use api::certificates::CertificateFilter;
-use lifecycle::tables::managed::{ManagedFilter, ManagedScope};
+use lifecycle::tables::managed::{ManagedFilter, ManagedScope, NamePartSource};
 
 use x509::{Fingerprint, SerialNumber};
 
@@ -32,6 +32,7 @@ pub(super) fn managed_filter(
         states: states.collect::<Result<_, Problem>>()?,
         profile: body.profile,
         within: visible_scopes,
+        name_part_source: NamePartSource::Names,
         issuer: body.issuer,
         ca: body.ca,
         owner: body.owner,
