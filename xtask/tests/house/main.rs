@@ -247,9 +247,12 @@ fn crates_test_the_examples_in_their_comments_if_they_have_any() {
     assert_none(&broken);
 }
 
+/// Returns whether comments contain a fence that rustdoc compiles. Each second fence is the end of a block.
 fn has_doc_example(text: &str) -> bool {
-    let mut lines = text.lines().map(str::trim_start);
-    lines.any(|line| line.starts_with("/// ```") || line.starts_with("//! ```"))
+    let lines = text.lines().map(str::trim_start);
+    let fences =
+        lines.filter_map(|line| line.strip_prefix("/// ```").or_else(|| line.strip_prefix("//! ```")));
+    fences.step_by(2).any(|language| language != "text")
 }
 
 #[test]
