@@ -1,4 +1,4 @@
-//! `[proxy.mint]`, `client_crl_files` and `leaf_keys` of `bulla proxy`.
+//! `[proxy.ask]`, `client_crl_files` and `leaf_keys` of `bulla proxy`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
