@@ -3,9 +3,9 @@ import { problem } from './checks.mjs';
 
 const KINDS = ['profiles', 'issuers', 'policies', 'alert-rules', 'alert-channels'];
 
-// Values of fields by their labels. Fields without a value here stay as the form shows them.
+// Values of fields by their labels. The names are in no profile that requires approval. Fields without a value here stay as the form shows them.
 const VALUES = {
-  'DNS names allowed': '.example.net',
+  'DNS names allowed': '.forms.example.org',
   'Directory URL': 'https://ca.example.net/directory',
   URL: 'https://service.example.net/x',
   'URL for orders': 'https://service.example.net/orders',
