@@ -163,8 +163,9 @@ fn concourse_style_lookups_share_connections() {
     eprintln!("{counted}");
     let count = |name: &str| counted[name].as_u64().unwrap();
     assert_eq!(count("lookups"), 2_000);
-    // A connection opened for one worker may serve another, so only handshakes count new connections.
-    assert!(count("handshakes") <= 2 * WORKERS as u64, "{counted}");
+    // Go opens a connection whenever none is idle, and a connection opened for one worker may serve another. How many there are depends
+    // on the load of the machine; a connection for each request would be 4,800.
+    assert!(20 * count("handshakes") <= count("requests"), "{counted}");
     // Workers that start together each request a token: the library does not wait for the first.
     assert!(count("logins") <= WORKERS as u64, "{counted}");
 }
