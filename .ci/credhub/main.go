@@ -105,8 +105,10 @@ func main() {
 		credhub.Auth(auth.UaaClientCredentials(os.Args[3], os.Args[4])))
 	must(err)
 	var handshakes, dials, requests, logins atomic.Int64
-	http := client.Client()
-	http.Transport = counting{http.Transport, &handshakes, &dials, &requests, &logins}
+	transport := client.Client().Transport.(*http.Transport)
+	// Otherwise Go opens a connection whenever none is idle at the moment, and their number depends on the load of the machine.
+	transport.MaxConnsPerHost = workers
+	client.Client().Transport = counting{transport, &handshakes, &dials, &requests, &logins}
 
 	const secrets = 5
 	var next atomic.Int64
