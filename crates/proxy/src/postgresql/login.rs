@@ -129,7 +129,7 @@ impl Channel {
                 Some((SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding.clone())))
             }
             _ if !offered.contains(&SCRAM_SHA_256) => None,
-            // The server notices if somebody has removed its offer of channel binding (RFC 5802 section 6).
+            // The server rejects the login if its offer of channel binding was removed on the way (RFC 5802 section 6).
             Self::Tls(Some(_)) => Some((SCRAM_SHA_256, ChannelBinding::unrequested())),
             Self::Tls(None) | Self::Plain => Some((SCRAM_SHA_256, ChannelBinding::unsupported())),
         }

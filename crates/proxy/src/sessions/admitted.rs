@@ -53,8 +53,7 @@ impl<'a> AdmittedSession<'a> {
         established
     }
 
-    /// Relays bytes between the client and the server, until one side ends or `not_admitted` completes. Returns false in the latter
-    /// case.
+    /// Relays bytes between the client and the server. Returns true when one side ends, and false when `not_admitted` completes.
     pub(crate) async fn relay(
         &mut self,
         proxy: &Proxy,
